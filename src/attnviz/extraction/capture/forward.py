@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments, shortens_logits
@@ -129,10 +130,9 @@ def _watched_forward(
         modules = collector.scan.modules
         if evaluate(model, undo):
             notes.append(TRAINING_NOTE)
-        if is_compiled(modules):
-            # Run the modules uncompiled. Compiled code does not call transformers' attention
-            # dispatcher, so its attention could not be captured.
-            _uncompiled.hold(undo)
+        # Compiled code does not call transformers' attention dispatcher, so its attention could not
+        # be captured.
+        run_uncompiled(modules, undo)
         collector.watch(undo, observe)
         outputs = model(**arguments)
         collector.check.finish()
@@ -175,6 +175,12 @@ def _eval_frame() -> Any:
 _stance = _Stance()
 # All threads share the stance, so the last capture that ends restores it.
 _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
+
+
+def run_uncompiled(modules: Sequence[nn.Module], undo: Cleanup) -> None:
+    """If any of `modules` is compiled, run all code uncompiled until the block of `undo` ends."""
+    if is_compiled(modules):
+        _uncompiled.hold(undo)
 
 
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:

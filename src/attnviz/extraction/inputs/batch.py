@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from attnviz.extraction.tokens.reading import Reading
 from attnviz.record.tokens import Tokens
 
 
@@ -82,6 +83,10 @@ class Batch:
         Keyword arguments with which the user's own call used the processor.
     example_notes : list of list of str
         For each example, further notes that only its record gets. Empty if no example has any.
+    readings : list of Reading
+        Texts that tokenizers converted into ids of the batch.
+    prepared : bool
+        Whether the caller's own object around the model, such as a pipeline, prepared the inputs.
     generation : dict
         Keyword arguments of `generate` that the user's own call passes besides the model's inputs,
         such as those of a pipeline.
@@ -96,6 +101,8 @@ class Batch:
     processor: Any = None
     processor_options: dict[str, Any] = field(default_factory=dict)
     example_notes: list[list[str]] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    prepared: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
 
 

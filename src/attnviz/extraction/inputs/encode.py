@@ -6,7 +6,7 @@ batch has the arguments of one forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -52,13 +52,15 @@ from attnviz.extraction.inputs.target import (
     shift_labels,
     target_texts,
 )
-from attnviz.extraction.inputs.truncate import Truncation, read_truncation
+from attnviz.extraction.inputs.truncate import Truncation, notes_on_cuts, read_truncation
 from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
+from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.utils.arguments import whole_number
+from attnviz.utils.cleanup import Cleanup
 
 
 class Encoder:
@@ -124,15 +126,22 @@ class Encoder:
         truncates_target = self._encoder_decoder and target is not None
         if not (truncates_target and self._truncation.limit is True):
             self._check_truncation(example)
-        batch, notes = self._prepared(example, num_new_tokens=num_new_tokens)
-        if batch is None:
-            batch = self._encode(
-                example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
-            )
+        with Cleanup() as undo, undo:
+            readings = watch_tokenizers(undo)
+            batch, notes = self._prepared(example, num_new_tokens=num_new_tokens)
+            if batch is None:
+                batch = self._encode(
+                    example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
+                )
+            if self._encoder_decoder:
+                self._add_decoder(batch, target, decoder_input_ids)
+        if batch.prepared and "input" in batch.sequences:
+            notes += notes_on_cuts(readings, batch.arguments["input_ids"].tolist())
         batch.notes += [*self.loaded.notes, *notes]
-        if self._encoder_decoder:
-            self._add_decoder(batch, target, decoder_input_ids)
-        elif added is not None:
+        batch.readings += readings
+        for name in batch.sequences:
+            self._add_tokens(batch, name)
+        if added is not None:
             append_target(self._model, batch, added, self.tokenizer(required=True))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
@@ -203,7 +212,7 @@ class Encoder:
     def _batch_of_call(self, observed: Observed, number: int, example: Any) -> Batch:
         call = observed.calls[number]
         batch = self._encode_mapping(call.arguments)
-        batch.generation = call.generation or {}
+        batch.prepared, batch.generation = True, call.generation or {}
         batch.processor_options = observed.image_options
         if is_sound(example) and len(observed.calls) == 1:
             processor = self.loaded.processor
@@ -259,7 +268,8 @@ class Encoder:
             # except the last one.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
-            self._add_sequence(batch, "decoder", "generate", None)
+            self._add_sequence(batch, "decoder", "generate")
+            self._add_tokens(batch, "decoder")
             batch.produced = [ProducedText("decoder", generated.prefix - 1, tuple(added.tolist()))]
             count = "1 token" if len(added) == 1 else f"{len(added)} tokens"
             note = f"The decoder's text, {count}, was generated {method}."
@@ -383,16 +393,23 @@ class Encoder:
                 "and it is unclear which patches belong to which example. Encode one example "
                 "at a time."
             )
-        encodings = getattr(mapping, "encodings", None)
         if "input_ids" in arguments:
-            self._add_sequence(batch, "input", "inputs", encodings)
+            self._add_sequence(batch, "input", "inputs")
+            # The caller may have called a fast tokenizer, whose result has the places of tokens.
+            rows = arguments["input_ids"].tolist()
+            batch.readings += [
+                Reading(None, (), tuple(row), encoding, {})
+                for row, encoding in zip(
+                    rows, getattr(mapping, "encodings", None) or (), strict=False
+                )
+            ]
         if self._encoder_decoder:
             if labels is not None and "decoder_input_ids" not in arguments:
                 arguments["decoder_input_ids"] = shift_labels(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
                 batch.produced = [produced_text_of(row, row != -100) for row in labels]
             if "decoder_input_ids" in arguments:
-                self._add_sequence(batch, "decoder", "decoder_input_ids", None)
+                self._add_sequence(batch, "decoder", "decoder_input_ids")
         return batch
 
     def _main_names(self) -> tuple[str, ...]:
@@ -421,15 +438,12 @@ class Encoder:
         check_ids(self._model, ids, "target")
         return ids
 
-    def _add_sequence(
-        self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
-    ) -> None:
-        """Add the token sequence `name` (``"input"`` or ``"decoder"``) and its tokens to a batch.
+    def _add_sequence(self, batch: Batch, name: str, argument: str) -> None:
+        """Add the token sequence `name` (``"input"`` or ``"decoder"``) to a batch.
 
-        `argument` is the name of the caller's argument with the text, for errors. `encodings` has
-        the result of a fast tokenizer for each example, or is None. In models that read the codes
-        of an audio codec, a token may have one id for each codebook. Then the sequence is not
-        added, and a note says that tokens are shown by their position.
+        `argument` is the name of the caller's argument with the text, for errors. In models that
+        read the codes of an audio codec, a token may have one id for each codebook. Then the
+        sequence is not added, and a note says that tokens are shown by their position.
         """
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
@@ -445,18 +459,26 @@ class Encoder:
         check_ids(self._model, ids, argument)
         mask = batch.arguments.get(f"{prefix}attention_mask")
         unpadded = unpadded_positions(ids, mask, f"{prefix}attention_mask")
-        tokenizer = self.tokenizer(required=False)
-        if tokenizer is None and not encodings:
-            batch.notes.append("No tokenizer was passed: tokens are shown as #id.")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
-        batch.tokens[name] = []
-        # `texts` is 0 for tokens of the first text of a pair, and 1 for tokens of the second text.
+
+    def _add_tokens(self, batch: Batch, name: str) -> None:
+        """Add the tokens of the sequence `name` to a batch."""
+        ids = batch.arguments["input_ids" if name == "input" else "decoder_input_ids"]
+        tokenizer = self.tokenizer(required=False)
+        encodings = {reading.ids: reading.encoding for reading in batch.readings}
+        # The number is 0 for tokens of the first text of a pair, and 1 for those of the second.
         texts = batch.arguments.get("token_type_ids") if name == "input" else None
-        for index, positions in enumerate(unpadded):
+        batch.tokens[name] = []
+        for index, positions in enumerate(batch.sequences[name].unpadded):
+            row = ids[index].tolist()
+            encoding = encodings.get(tuple(row))
+            if tokenizer is None and encoding is None:
+                note = "No tokenizer was passed: tokens are shown as #id."
+                batch.notes += [] if note in batch.notes else [note]
             tokens = display_tokens(
-                ids[index].tolist(),
+                row,
                 tokenizer=tokenizer,
-                encoding=encodings[index] if encodings else None,
+                encoding=encoding,
                 sequence=None if texts is None else texts[index].tolist(),
             )
             batch.tokens[name].append(
@@ -511,9 +533,8 @@ class Encoder:
             batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:
             return
-        self._add_sequence(
-            batch, "decoder", "target" if target is not None else "decoder_input_ids", None
-        )
+        argument = "target" if target is not None else "decoder_input_ids"
+        self._add_sequence(batch, "decoder", argument)
 
 
 def _is_encoded(example: Any, accepted: Collection[str]) -> bool:

@@ -21,8 +21,9 @@ import torch
 import transformers
 from torch import nn
 
+from attnviz.extraction.capture.forward import run_uncompiled
 from attnviz.extraction.inputs.media import is_sound
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.preprocessors import calling_lock
 from attnviz.utils.cleanup import Cleanup
 
@@ -202,9 +203,12 @@ def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
     _replace(model, "forward", stop_forward, undo)
     if hasattr(model, "generate"):
         _replace(model, "generate", stop_generate, undo)
-    for module in wrapper.modules() if isinstance(wrapper, nn.Module) else ():
-        if module.training:
-            undo.add(partial(setattr, module, "training", True))  # noqa: FBT003 - setattr
+    inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
+    # Compiled code does not call replaced methods.
+    run_uncompiled(list(inside.modules()), undo)
+    if isinstance(wrapper, nn.Module):
+        # Objects of sentence-transformers change the mode, and do not restore it.
+        evaluate(wrapper, undo)
     if isinstance(wrapper, transformers.Pipeline):
         _watch_pipeline(wrapper, observed, undo)
 

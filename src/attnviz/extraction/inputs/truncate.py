@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from attnviz.extraction.preprocessors import call_reader
+from attnviz.extraction.tokens.reading import Reading
 from attnviz.utils.arguments import whole_number
 
 # Smallest `model_max_length` of a tokenizer that means no limit. Tokenizers without a limit state
@@ -23,6 +25,57 @@ def read_truncation(value: Any) -> bool | int:
         return bool(value)
     hint = "True (as many tokens as the model takes) or False"
     return whole_number("truncation", value, 1, hint=hint)
+
+
+def _note(name: str, num_left: int, num_tokens: int, tokenizer: Any) -> str:
+    side = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
+    return (
+        f"The {name} was truncated to the {side} {num_left:,} of its {num_tokens:,} tokens, "
+        "including special ones."
+    )
+
+
+def notes_on_cuts(readings: Sequence[Reading], rows: Sequence[Sequence[int]]) -> list[str]:
+    """Return notes on texts of which a model gets only a part.
+
+    `readings` are the texts that tokenizers read, and `rows` the ids that the model gets. A
+    tokenizer may have truncated a text, or other code may have removed ids before the first or
+    after the last one of a row.
+    """
+    notes = []
+    for ids in map(tuple, rows):
+        same = next((reading for reading in readings if reading.ids == ids), None)
+        if same is not None:
+            notes += _notes_on_truncation(same)
+            continue
+        count = len(ids)
+        for reading in readings:
+            sides = {"first": reading.ids[:count], "last": reading.ids[-count:]}
+            side = next((name for name, part in sides.items() if part == ids), None)
+            if side is not None:
+                total = len(reading.ids)
+                notes.append(
+                    f"The model gets the {side} {count:,} of {total:,} tokens of the text."
+                )
+                break
+    return notes
+
+
+def _notes_on_truncation(reading: Reading) -> list[str]:
+    options, tokenizer = reading.options, reading.tokenizer
+    limit: Any = options.get("max_length") or getattr(tokenizer, "model_max_length", 0)
+    windows = options.get("return_overflowing_tokens")
+    if options.get("truncation") in _NOT_TRUNCATED or windows or len(reading.ids) < limit:
+        return []
+    # The text has as many tokens as the limit, so it may have been longer.
+    special = options.get("add_special_tokens", True)
+    full = call_reader(tokenizer, *reading.texts, add_special_tokens=special, verbose=False)
+    num_tokens, num_left = len(full["input_ids"]), len(reading.ids)
+    return [_note("text", num_left, num_tokens, tokenizer)] if num_tokens > num_left else []
+
+
+# Values of the argument `truncation` of a tokenizer that do not truncate.
+_NOT_TRUNCATED = (None, False, "do_not_truncate")
 
 
 class Truncation:
@@ -77,13 +130,9 @@ class Truncation:
                 + (", a smaller generate=, or a shorter target." if num_new_tokens else ".")
             )
         encoded = encode(verbose=False, truncation=True, max_length=max_tokens)
-        side = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
         num_left = len(encoded["input_ids"][0])
         name = {"inputs": "text"}.get(argument, argument)
-        return encoded, [
-            f"The {name} was truncated to the {side} {num_left:,} of its {num_tokens:,} tokens, "
-            "including special ones."
-        ]
+        return encoded, [_note(name, num_left, num_tokens, tokenizer)]
 
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.

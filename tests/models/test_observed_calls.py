@@ -1,0 +1,186 @@
+"""Objects around a model prepare its input. They are observed without a trace, and the model waits.
+
+`test_own_calls.py` compares records with what the own calls of such objects read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+from attnviz.extraction.inputs.own_call import entry_point, observe
+from attnviz.extraction.models import load
+from models.interrupts import state_of
+
+TEXT = "The animal didn't cross the street."
+
+
+@pytest.fixture(scope="module")
+def classifier(checkpoint_folder: Path) -> Any:
+    transformers.set_seed(0)
+    return transformers.AutoModelForSequenceClassification.from_pretrained(
+        checkpoint_folder, id2label={0: "entailment", 1: "neutral", 2: "contradiction"}
+    ).eval()
+
+
+def pipeline_of(model: Any, folder: Path, task: str, **options: Any) -> Any:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu", **options)
+
+
+class Forwards:
+    """Counter of the forwards of a model that reach its first layer."""
+
+    def __init__(self, model: Any) -> None:
+        self.count = 0
+        model.register_forward_hook(self._add)
+
+    def _add(self, *_: Any) -> None:
+        self.count += 1
+
+
+@pytest.fixture
+def zero_shot(classifier: Any, checkpoint_folder: Path) -> Any:
+    labels = ["cats", "dogs", "birds"]
+    task = "zero-shot-classification"
+    return pipeline_of(classifier, checkpoint_folder, task, candidate_labels=labels)
+
+
+def test_the_model_runs_once(zero_shot: Any) -> None:
+    """The own call, with three candidates, runs no forward. The extraction runs one."""
+    forwards = Forwards(zero_shot.model)
+    record = av.extract(zero_shot, TEXT, part=2)
+    assert forwards.count == 1
+    assert "birds" in record.tokens.text
+    assert (
+        "ZeroShotClassificationPipeline calls the model 3 times for this input. The record shows "
+        "call 3 (part=2). Pass part=0 to part=2 for other calls."
+    ) in record.notes
+
+
+def test_a_part_that_does_not_exist_is_an_error(zero_shot: Any) -> None:
+    with pytest.raises(ValueError, match=r"part=3: Zero\w+ calls the model 3 times .* 0 to 2\."):
+        av.extract(zero_shot, TEXT, part=3)
+    with pytest.raises(ValueError, match=r"part=1 selects a call of an object .* Remove part="):
+        av.extract(zero_shot.model, TEXT, tokenizer=zero_shot.tokenizer, part=1)
+    with pytest.raises(TypeError, match="part='last' must be a whole number"):
+        part: Any = "last"
+        av.extract(zero_shot, TEXT, part=part)
+
+
+def test_an_own_call_leaves_no_trace(zero_shot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    before = dict(vars(zero_shot)), state_of([zero_shot.model])
+    names = set(vars(zero_shot.model))
+    av.extract(zero_shot, TEXT)
+    assert dict(vars(zero_shot)) == before[0]
+    assert set(vars(zero_shot.model)) == names
+    assert state_of([zero_shot.model]) == before[1]
+    assert "TOKENIZERS_PARALLELISM" not in os.environ
+    # The pipeline itself still works.
+    assert zero_shot(TEXT)["labels"]
+
+
+def test_an_error_of_the_object_leaves_no_trace(classifier: Any, checkpoint_folder: Path) -> None:
+    class Failing(transformers.TextClassificationPipeline):  # type: ignore[misc]
+        def preprocess(self, _inputs: Any, **_options: Any) -> Any:
+            raise RuntimeError("no such column")
+
+    pipe = pipeline_of(
+        classifier, checkpoint_folder, "text-classification", pipeline_class=Failing, top_k=2
+    )
+    before = dict(vars(pipe)), set(vars(classifier))
+    record = av.extract(pipe, TEXT)
+    assert (dict(vars(pipe)), set(vars(classifier))) == before
+    [note] = [note for note in record.notes if "Failing" in note]
+    assert "because it raised RuntimeError: no such column. The record shows" in note
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_mode_of_a_sentence_transformer_is_restored(
+    checkpoint_folder: Path, training: bool
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    encoder = library.SentenceTransformer(str(checkpoint_folder), device="cpu").train(training)
+    encoder[0].auto_model.encoder.layer[2].eval()
+    before = state_of([encoder])
+    record = av.extract(encoder, TEXT)
+    assert state_of([encoder]) == before
+    # `encode` itself switches to evaluation mode, and stays in it.
+    assert any("training mode" in note for note in record.notes) == training
+
+
+def test_other_threads_run_the_model(classifier: Any, checkpoint_folder: Path) -> None:
+    """While a pipeline prepares an input in one thread, another thread gets a full forward."""
+    pause, resume = threading.Event(), threading.Event()
+
+    class Slow(transformers.TextClassificationPipeline):  # type: ignore[misc]
+        def preprocess(self, inputs: Any, **options: Any) -> Any:
+            if inputs == "slow":
+                pause.set()
+                assert resume.wait(30)
+            return super().preprocess(inputs, **options)
+
+    pipe = pipeline_of(classifier, checkpoint_folder, "text-classification", pipeline_class=Slow)
+    loaded = load(pipe)
+    run = entry_point(loaded)
+    assert run is not None
+    calls: list[Any] = []
+    thread = threading.Thread(target=lambda: calls.append(observe(loaded, lambda: run("slow"))))
+    thread.start()
+    assert pause.wait(30)
+    [result] = pipe(["fast"])
+    with torch.no_grad():
+        logits = classifier(**pipe.tokenizer("fast", return_tensors="pt")).logits
+    resume.set()
+    thread.join(30)
+    assert logits.shape == (1, 3)
+    assert result["score"] == pytest.approx(float(logits.softmax(-1).max()), abs=1e-5)
+    [observed] = calls
+    assert [len(call.arguments["input_ids"][0]) for call in observed.calls] == [3]
+
+
+@pytest.fixture
+def adapted(classifier: Any) -> Iterator[Any]:
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"])
+    model = peft.get_peft_model(classifier, settings)
+    yield model
+    model.unload()
+
+
+@pytest.mark.parametrize("kind", ["adapter", "compiled"])
+def test_a_pipeline_around_a_wrapped_model(
+    kind: str, classifier: Any, checkpoint_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    pipe = pipeline_of(
+        classifier, checkpoint_folder, "text-classification", truncation=True, max_length=5
+    )
+    pipe.model = (
+        request.getfixturevalue("adapted")
+        if kind == "adapter"
+        else torch.compile(classifier, backend="eager")
+    )
+    record = av.extract(pipe, TEXT)
+    assert record.tokens.text == ("[CLS]", "the", "animal", "didn", "[SEP]")
+    assert (
+        "The text was truncated to the first 5 of its 11 tokens, including special ones."
+        in record.notes
+    )
+
+
+def test_tensors_of_an_own_call_can_be_used_for_gradients(checkpoint_folder: Path) -> None:
+    """`encode` runs in inference mode, whose tensors cannot be saved for a backward pass."""
+    library = pytest.importorskip("sentence_transformers")
+    encoder = library.CrossEncoder(str(checkpoint_folder), device="cpu", max_length=7)
+    pair = ("the cat sat", "on the mat")
+    result = av.attribute(encoder, pair, answer=lambda outputs: outputs.logits[0, 0])
+    assert len(result.tokens) == 7
