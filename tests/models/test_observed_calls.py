@@ -71,9 +71,29 @@ def test_a_part_that_does_not_exist_is_an_error(zero_shot: Any) -> None:
         av.extract(zero_shot, TEXT, part=3)
     with pytest.raises(ValueError, match=r"part=1 selects a call of an object .* Remove part="):
         av.extract(zero_shot.model, TEXT, tokenizer=zero_shot.tokenizer, part=1)
+    part: Any = "last"
     with pytest.raises(TypeError, match="part='last' must be a whole number"):
-        part: Any = "last"
         av.extract(zero_shot, TEXT, part=part)
+
+
+def test_all_calls_of_an_own_class_are_parts(classifier: Any, checkpoint_folder: Path) -> None:
+    """The second call depends on the result of the first, so the own call runs to its end."""
+
+    class Twice(transformers.TextClassificationPipeline):  # type: ignore[misc]
+        def _forward(self, model_inputs: Any) -> Any:
+            best = self.model(**model_inputs).logits.argmax()
+            model_inputs["input_ids"][0, -2] = 2_000 + best
+            return self.model(**model_inputs)
+
+    pipe = pipeline_of(classifier, checkpoint_folder, "text-classification", pipeline_class=Twice)
+    with torch.no_grad():
+        best = classifier(**pipe.tokenizer(TEXT, return_tensors="pt")).logits.argmax()
+    records = [av.extract(pipe, TEXT, part=part) for part in (0, 1)]
+    ids = pipe.tokenizer(TEXT)["input_ids"]
+    assert [record.tokens.ids for record in records] == [
+        tuple(ids),
+        (*ids[:-2], 2_000 + int(best), ids[-1]),
+    ]
 
 
 def test_an_own_call_leaves_no_trace(zero_shot: Any, monkeypatch: pytest.MonkeyPatch) -> None:

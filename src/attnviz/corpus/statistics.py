@@ -41,7 +41,7 @@ from attnviz.corpus.measuring import (
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import Evidence, Roles, checked_share, score_of_roles
 from attnviz.corpus.statistics_file import read_totals, write_totals
-from attnviz.corpus.texts import notes_on_left_out
+from attnviz.corpus.texts import note_on_some_texts, notes_on_left_out
 from attnviz.corpus.totals import (
     KIND,
     ClassTotals,
@@ -326,9 +326,15 @@ class HeadStatistics:
             numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
             stacks[name] = totals_of_texts(numbers, of_stack)
         # Keep only the notes on what the records do not show, such as missing layers or outputs of
-        # heads. These notes contain "not shown". The others are about single texts, or say how to
+        # heads, which contain "not shown", and the notes on parts of texts. The others say how to
         # read a record.
-        remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
+        notes = [note for text in texts for note in text.record.notes]
+        of_texts = [note_on_some_texts(note) for note in notes]
+        remarks = [
+            new
+            for note, new in zip(notes, of_texts, strict=True)
+            if new != note or "not shown" in note
+        ]
         remarks += [
             f"The numbers of stack {quote(name)} are shares of the absolute weights of a query, "
             "because its layers are linear. Do not compare them with those of softmax layers."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,3 +114,20 @@ def notes_on_left_out(empty: int, too_long: int) -> list[str]:
         for count, reason in reasons
         if count
     ]
+
+
+# Parts of notes of a record that say that the model read only a part of a text, or another text.
+_PARTIAL = re.compile("truncated|The model gets|calls the model|did not prepare|not applied")
+
+
+def note_on_some_texts(note: str) -> str:
+    """Return a note of a record without its numbers if the record has only a part of its text.
+
+    The result is the same for all such texts. Other notes are returned as they are.
+
+    >>> note_on_some_texts("The text was truncated to the first 256 of its 1,302 tokens.")
+    'Some texts: The text was truncated to the first … of its … tokens.'
+    """
+    if not _PARTIAL.search(note):
+        return note
+    return "Some texts: " + re.sub(r"\d[\d,]*(?=[ ).])", "…", note)

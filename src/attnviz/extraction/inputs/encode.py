@@ -178,7 +178,7 @@ class Encoder:
                 self._check_part(count, name)
                 batch = self._batch_of_call(observed, number, example)
                 if self._fits(batch, num_new_tokens):
-                    return batch, _notes_on_parts(name, number, count)
+                    return batch, _notes_on_parts(name, number, count, sound=is_sound(example))
                 reason = "truncation= was passed"
             elif observed.error is not None:
                 problem = str(observed.error).strip() or "no message"
@@ -553,13 +553,14 @@ def _check_not_empty(text: str | tuple[str, str]) -> None:
             raise ValueError(f"inputs: {label} is empty. Pass at least one word.")
 
 
-def _notes_on_parts(name: str, number: int, count: int) -> list[str]:
+def _notes_on_parts(name: str, number: int, count: int, *, sound: bool) -> list[str]:
     if count == 1:
         return []
     others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
+    seconds = " Seconds are counted from the start of this part." if sound and number else ""
     return [
         f"{name} calls the model {count:,} times for this input. The record shows call "
-        f"{number + 1:,} (part={number}). Pass {others} for other calls."
+        f"{number + 1:,} (part={number}). Pass {others} for other calls.{seconds}"
     ]
 
 

@@ -43,6 +43,10 @@ _SENTENCE_METHODS = {
     "SentenceTransformer": "encode",
     "SparseEncoder": "encode",
 }
+# Packages with classes around a model, and with their base classes.
+_LIBRARIES = ("abc", "builtins", "sentence_transformers", "torch", "transformers", "typing")
+# Methods of these classes that call the model.
+_CALLING = {"__call__", "_forward", "encode", "forward", "predict", "run_single"}
 # Attributes of objects that contain a model, with settings of how they prepare an input.
 _SETTINGS = ("max_length", "max_seq_length", "default_prompt_name", "truncation", "prefix")
 
@@ -159,11 +163,13 @@ def _run_pipeline(pipe: transformers.Pipeline, example: Any) -> Any:
 
 
 def observe(loaded: Loaded, run: Callable[[], Any]) -> Observed:
-    """Call `run`, and return the calls of the model that it made. The model does not run.
+    """Call `run`, and return the calls of the model that it made.
 
-    `run` is ended at the model's ``forward`` or ``generate``. A pipeline continues with the next
-    part of its input. Other threads may use the model at the same time. An error that `run` raises
-    is returned, unless the model was reached.
+    The model does not run: `run` is ended at the model's ``forward`` or ``generate``, and a
+    pipeline continues with the next part of its input. If a user's own class decides how the model
+    is called, `run` runs to its end instead, because it may call the model several times. Other
+    threads may use the model at the same time. An error that `run` raises is returned, unless the
+    model was reached.
     """
     observed = Observed()
     with calling_lock, Cleanup() as undo, undo:
@@ -174,35 +180,45 @@ def observe(loaded: Loaded, run: Callable[[], Any]) -> Observed:
             pass
         except Exception as error:  # noqa: BLE001 - the caller decides
             observed.error = error
-    # Tensors of inference mode cannot be used for gradients, and their copies can.
-    for call in observed.calls:
-        for name, value in call.arguments.items():
-            if isinstance(value, torch.Tensor) and value.is_inference():
-                call.arguments[name] = value.clone()
     return observed
 
 
 def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
     model: Any = loaded.model
     wrapper = loaded.wrapper
+    stops = not _has_own_calls(wrapper)
+    running = False
 
-    def stop_forward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        observed.calls.append(OwnCall(_inputs(_bound(forward, args, kwargs))))
-        raise _ReachedError
+    def reached(call: OwnCall, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        nonlocal running
+        if running:
+            # This is a step of a generation.
+            return method(*args, **kwargs)
+        observed.calls.append(call)
+        if stops:
+            raise _ReachedError
+        running = True
+        try:
+            return method(*args, **kwargs)
+        finally:
+            running = False
 
-    def stop_generate(generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def watch_forward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        call = OwnCall(_inputs(_bound(forward, args, kwargs)))
+        return reached(call, forward, args, kwargs)
+
+    def watch_generate(generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         bound = _bound(generate, args, kwargs)
         main = bound.pop("inputs", None)
         if main is not None:
             bound[getattr(model, "main_input_name", "input_ids")] = main
         arguments = {name: value for name, value in bound.items() if _is_input(name, value)}
         options = {name: value for name, value in bound.items() if name not in arguments}
-        observed.calls.append(OwnCall(_inputs(arguments), options))
-        raise _ReachedError
+        return reached(OwnCall(_inputs(arguments), options), generate, args, kwargs)
 
-    _replace(model, "forward", stop_forward, undo)
+    _replace(model, "forward", watch_forward, undo)
     if hasattr(model, "generate"):
-        _replace(model, "generate", stop_generate, undo)
+        _replace(model, "generate", watch_generate, undo)
     inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
     # Compiled code does not call replaced methods.
     run_uncompiled(list(inside.modules()), undo)
@@ -210,7 +226,16 @@ def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
         # Objects of sentence-transformers change the mode, and do not restore it.
         evaluate(wrapper, undo)
     if isinstance(wrapper, transformers.Pipeline):
-        _watch_pipeline(wrapper, observed, undo)
+        _watch_pipeline(wrapper, observed, undo, stops=stops)
+
+
+def _has_own_calls(wrapper: Any) -> bool:
+    """Whether a class of the user, and not of a library, has code that calls the model."""
+    return any(
+        vars(owner).keys() & _CALLING
+        for owner in type(wrapper).__mro__
+        if owner.__module__.partition(".")[0] not in _LIBRARIES
+    )
 
 
 def _bound(
@@ -231,14 +256,17 @@ def _is_input(name: str, value: Any) -> bool:
 
 
 def _inputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None and name not in _OF_OUTPUT
-    }
+    # Copy tensors, because the caller may change them later. The copies are normal tensors, because
+    # those of inference mode cannot be used for gradients.
+    with torch.inference_mode(mode=False):
+        return {
+            name: value.clone() if isinstance(value, torch.Tensor) else value
+            for name, value in arguments.items()
+            if value is not None and name not in _OF_OUTPUT
+        }
 
 
-def _watch_pipeline(pipe: Any, observed: Observed, undo: Cleanup) -> None:
+def _watch_pipeline(pipe: Any, observed: Observed, undo: Cleanup, *, stops: bool) -> None:
     """Let a pipeline prepare all parts of its input, and end it before it uses their results."""
 
     def next_part(forward: Callable[..., Any], inputs: Any, **params: Any) -> dict[str, Any]:
@@ -256,8 +284,9 @@ def _watch_pipeline(pipe: Any, observed: Observed, undo: Cleanup) -> None:
         observed.image_options.update(options)
         return preprocess(*args, **options)
 
-    _replace(pipe, "forward", next_part, undo)
-    _replace(pipe, "postprocess", end, undo)
+    if stops:
+        _replace(pipe, "forward", next_part, undo)
+        _replace(pipe, "postprocess", end, undo)
     if hasattr(pipe.image_processor, "preprocess"):
         _replace(pipe.image_processor, "preprocess", note_options, undo)
     # Prepare all parts in this thread, one by one.
