@@ -231,7 +231,13 @@ def extract(
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )
-                generated = generate_text(loaded.model, single, of_single, progress=progress)
+                generated = generate_text(
+                    loaded.model,
+                    single,
+                    of_single,
+                    tokenizer=encoder.tokenizer(required=False),
+                    progress=progress,
+                )
                 encoder.add_generated(single, generated, of_single.method)
         return [
             record

@@ -91,7 +91,14 @@ def extract_live(
             next_time = ended + max(_MIN_PAUSE, (ended - now) / _MAX_SHARE)
         return is_stopped()
 
-    generated = generate_text(loaded.model, batch, settings, progress=False, on_token=on_token)
+    generated = generate_text(
+        loaded.model,
+        batch,
+        settings,
+        tokenizer=encoder.tokenizer(required=False),
+        progress=False,
+        on_token=on_token,
+    )
     if latest is not None and torch.equal(latest[0], generated.ids):
         return latest[1]
     return record_of(generated)

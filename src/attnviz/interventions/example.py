@@ -117,7 +117,14 @@ class Example:
     ) -> Generated:
         """Generate text with the example as the prompt. `watch` is as for `generate_text`."""
         model = self.loaded.model
-        return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
+        return generate_text(
+            model,
+            self._encoded(),
+            settings,
+            tokenizer=self.encoder.tokenizer(required=False),
+            progress=progress,
+            watch=watch,
+        )
 
     def with_generated_text(self, generated: Generated, method: str) -> Example:
         """Return an example whose input ends with a generated text.

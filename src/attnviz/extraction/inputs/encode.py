@@ -31,7 +31,7 @@ from attnviz.extraction.inputs.batch import (
     tensor_of,
     unpadded_positions,
 )
-from attnviz.extraction.inputs.generate import Generated, GenerationSettings
+from attnviz.extraction.inputs.generate import Generated, GenerationSettings, keep_first_window
 from attnviz.extraction.inputs.media import (
     Processed,
     check_media,
@@ -261,6 +261,7 @@ class Encoder:
 
         `method` describes the generation for the note, such as "greedily".
         """
+        keep_first_window(self._model, batch, generated)
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(required=False)
         if self._encoder_decoder:

@@ -7,9 +7,10 @@ generation, because the attention of a token does not depend on later tokens.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +19,18 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from attnviz.extraction.capabilities import TooManyTokensError, num_positions
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate
+from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
 _HOW_TO_GIVE_IT = (
@@ -35,6 +43,33 @@ _HOW_TO_GIVE_IT = (
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
+# Settings with which `generate` does not return one text that starts with the prompt: name, whether
+# a value is refused, and the remedy.
+_NOT_ONE_TEXT: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    (
+        "num_return_sequences",
+        lambda value: value > 1,
+        "A record shows one text. Pass num_return_sequences=1, or generate the texts yourself and "
+        "pass each as target=.",
+    ),
+    (
+        "cache_implementation",
+        lambda value: value == "paged",
+        "Remove it: continuous batching cannot be observed.",
+    ),
+    (
+        "assistant_tokenizer",
+        bool,
+        "Remove it, together with assistant_model, which only makes the generation faster.",
+    ),
+    (
+        "token_healing",
+        bool,
+        "It changes the prompt. Heal the prompt yourself, and pass its ids as inputs.",
+    ),
+)
+
+
 @dataclass(frozen=True)
 class GenerationSettings:
     """Settings of a generation.
@@ -45,19 +80,23 @@ class GenerationSettings:
         Arguments of the model's generate method.
     defaults : GenerationConfig
         Generation configuration of the model. It applies to settings that `options` omit.
+    parameters : collection of str
+        Names of the parameters of the model's generate method.
     quiet : bool
         Whether to suppress warnings about settings. True if `generate` was only a number.
     """
 
     options: dict[str, Any]
     defaults: GenerationConfig
+    parameters: Collection[str]
     quiet: bool
 
     def for_batch(self, batch: Batch) -> GenerationSettings:
         """Return the settings for a batch, which may have further arguments of the generate method.
 
         Settings that the argument `generate` names have priority. Raise ValueError if neither these
-        settings, nor those of the batch, nor the model limit the number of tokens.
+        settings, nor those of the batch, nor the model limit the number of tokens, or if a setting
+        does not lead to one text.
         """
         config = self.options.get("generation_config")
         added = {
@@ -66,15 +105,20 @@ class GenerationSettings:
             if getattr(config, name, None) is None
         }
         settings = replace(self, options=added | self.options)
-        if settings.max_new_tokens is None and settings._setting("max_length") is None:
+        if settings.max_new_tokens is None and settings.setting("max_length") is None:
             raise ValueError(f"generate: the number of tokens is missing. {_HOW_TO_GIVE_IT}")
+        for name, refused, remedy in _NOT_ONE_TEXT:
+            value = settings.setting(name)
+            if value and refused(value):
+                raise ValueError(f"generate: {name}={short_repr(value)} is not supported. {remedy}")
         return settings
 
     def with_options(self, **options: Any) -> GenerationSettings:
         """Return quiet settings with other options."""
         return replace(self, options=self.options | options, quiet=True)
 
-    def _setting(self, name: str) -> Any:
+    def setting(self, name: str) -> Any:
+        """Return the value of a setting, or None if it is not set."""
         configs = (self.options.get("generation_config"), self.defaults)
         values = (self.options.get(name), *(getattr(config, name, None) for config in configs))
         return next((value for value in values if value is not None), None)
@@ -82,35 +126,29 @@ class GenerationSettings:
     @property
     def max_new_tokens(self) -> int | None:
         """Maximum number of new tokens, or None if only the total length is limited."""
-        limit = self._setting("max_new_tokens")
+        limit = self.setting("max_new_tokens")
         return None if limit is None else int(limit)
 
     @property
     def method(self) -> str:
         """Description of how tokens are chosen, such as "greedily"."""
-        num_beams = self._setting("num_beams") or 1
-        if num_beams > 1:
-            return f"by a beam search with {num_beams} beams"
-        if self._setting("do_sample"):
-            return (
-                "by sampling (probabilities are the model's own, before temperature and other "
-                "settings)"
-            )
-        return "greedily"
-
-    def num_initial(self, decoder_ids: torch.Tensor | None) -> int:
-        """Return the number of tokens with which the decoder of an encoder-decoder model starts.
-
-        `decoder_ids` are the ids of the caller, (1, tokens, ...), or None. If they do not start
-        with the start id, transformers puts it before them. A few models, such as Donut, are an
-        exception. For these, the result may be larger by 1.
-        """
-        if decoder_ids is None:
-            return 1
-        start = self._setting("decoder_start_token_id")
-        start = self._setting("bos_token_id") if start is None else start
-        adds_start = isinstance(start, int) and bool((decoder_ids[:, 0] != start).all())
-        return decoder_ids.shape[1] + adds_start
+        num_beams = self.setting("num_beams") or 1
+        method = f"by a beam search with {num_beams} beams" if num_beams > 1 else "greedily"
+        sampling = (
+            "sampling (probabilities are the model's own, before temperature and other settings)"
+        )
+        if "temperature" not in self.parameters:
+            both = f"{method} and {sampling}" if num_beams > 1 else f"by {sampling}"
+            return both if self.setting("do_sample") else method
+        # Whisper has a parameter `temperature`, and ignores `do_sample`. If it rejects its text, it
+        # generates another one with the next temperature.
+        temperatures = self.options.get("temperature")
+        listed = temperatures if isinstance(temperatures, list | tuple) else [temperatures]
+        if all(listed):
+            return f"by {sampling}"
+        return (
+            f"{method}, or by {sampling} if the model rejected that text" if any(listed) else method
+        )
 
     def max_tokens(self, before: int) -> int:
         """Return the maximum number of initial and new tokens, at least ``before + 1``.
@@ -119,7 +157,7 @@ class GenerationSettings:
         """
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
-        return max(before + 1, self._setting("max_length") or 0)
+        return max(before + 1, self.setting("max_length") or 0)
 
 
 @dataclass
@@ -152,7 +190,10 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
             "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)."
         )
     return GenerationSettings(
-        options, model.generation_config, quiet=isinstance(generate, int | np.integer)
+        options,
+        model.generation_config,
+        inspect.signature(model.generate).parameters,
+        quiet=isinstance(generate, int | np.integer),
     )
 
 
@@ -173,6 +214,7 @@ def generate_text(
     batch: Batch,
     settings: GenerationSettings,
     *,
+    tokenizer: Any,
     progress: bool,
     watch: Callable[[Cleanup], None] | None = None,
     on_token: Callable[[Generated], bool] | None = None,
@@ -186,7 +228,9 @@ def generate_text(
     batch : Batch
         Batch of one example.
     settings : GenerationSettings
-        Settings of the generation (`GenerationSettings.for_batch` the batch).
+        Settings of the generation (`GenerationSettings.for_batch` of the batch).
+    tokenizer : PreTrainedTokenizerBase or None
+        Tokenizer of the model, for settings such as ``stop_strings``.
     progress : bool
         Whether to show a progress bar if the generation takes longer than a second.
     watch : callable, optional
@@ -200,22 +244,26 @@ def generate_text(
     ------
     ValueError
         If the maximum number of new tokens would need more positions than the model has
-        (TooManyTokensError).
+        (TooManyTokensError), or if a setting needs a tokenizer and `tokenizer` is None.
     NotImplementedError
         If the model generates something other than one text of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
-    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
-    if not encoder_decoder:
+    prompt: torch.Tensor | None = None
+    if not getattr(model.config, "is_encoder_decoder", False):
+        prompt = batch.arguments["input_ids"].cpu()
         # Always pass a mask. Without a mask, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
-    if encoder_decoder:
-        before = settings.num_initial(arguments.get("decoder_input_ids"))
-    else:
-        before = arguments["input_ids"].shape[1]
-    _check_positions(model, settings, before, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
+    if settings.setting("stop_strings") and options.setdefault("tokenizer", tokenizer) is None:
+        raise ValueError("generate: stop_strings need the model's tokenizer. Pass tokenizer=.")
+    if "force_unique_generate_call" in settings.parameters:
+        # Whisper returns a text without its start and its end token, and continues it with the
+        # texts of further windows of the sound. With this option, it returns all tokens of the
+        # first window.
+        options["force_unique_generate_call"] = True
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
+    processors = LogitsProcessorList(options.pop("logits_processor", None) or [])
     # Fast generations need no progress bar, so it appears after a second. If `progress` is False,
     # tqdm is not even called, because an interrupt inside of tqdm may leave its lock acquired.
     progress_bar = (
@@ -224,70 +272,129 @@ def generate_text(
         else nullcontext()
     )
     with progress_bar as bar, Cleanup() as undo, undo:
-        watcher = _Watcher(bar, None if encoder_decoder else before, on_token)
+        watcher = _Watcher(model, settings, prompt, bar, on_token)
         evaluate(model, undo)
         if settings.quiet:
             # Lower the model's `min_length` if it exceeds the maximum length, because transformers
             # would warn of it.
-            max_length = settings.max_tokens(before)
+            max_length = settings.max_tokens(1 if prompt is None else prompt.shape[1])
             if (getattr(model.generation_config, "min_length", None) or 0) > max_length:
-                options["min_length"] = max_length
+                options |= {"min_length": None, "min_new_tokens": settings.max_new_tokens}
             _suppress_warnings(undo)
         if watch is not None:
             # `watch` may observe attention, which it could not do in compiled code.
             options |= {"disable_compile": True}
             watch(undo)
+        if settings.setting("return_token_timestamps"):
+            # Whisper switches to eager attention, and does not switch back.
+            name = "_attn_implementation"
+            undo.add(partial(setattr, model.config, name, getattr(model.config, name)))
         criteria.append(watcher)
-        result: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
-    sequences = getattr(result, "sequences", result)
-    ids = watcher.ids
-    if ids is not None and len(ids) > 1 and isinstance(sequences, torch.Tensor):
-        # In beam search, `watcher.ids` has one row per beam. `sequences` has only the best text.
-        ids = sequences
-    if ids is None or ids.is_floating_point() or ids.shape[:1] != (1,) or watcher.prefix < 1:
+        processors.append(watcher.before_choice)
+        try:
+            result: Any = model.generate(
+                **arguments, **options, stopping_criteria=criteria, logits_processor=processors
+            )
+        except IndexError:
+            if settings.setting("no_speech_threshold") is None:
+                raise
+            raise ValueError(
+                "generate: the model found no speech, and produces no text. Remove "
+                "no_speech_threshold."
+            ) from None
+    sequences = result["sequences"] if isinstance(result, Mapping) else result
+    is_text = isinstance(sequences, torch.Tensor) and sequences.dim() == 2 and len(sequences) == 1
+    generated = watcher.generated(sequences[0]) if is_text else None
+    if generated is None or generated.ids.is_floating_point():
         raise NotImplementedError(
             f"generate: {type(model).__name__} produces something other than one text of "
             "tokens. Generate the text yourself and pass it as target=."
         )
-    return Generated(ids[0].cpu(), watcher.prefix)
+    return generated
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Stopping criterion that stores the tokens of a generation and shows its progress in `bar`.
+    """Stopping criterion that observes a generation and shows its progress in `bar`.
 
-    `before` is the number of initial tokens, or None for an encoder-decoder model, which may add
-    initial tokens. Then the number is read from the first call of `__call__`, which comes after the
-    first generated token.
+    `prompt` are the ids of the prompt, (1, tokens), on the CPU. It is None for an encoder-decoder
+    model, whose decoder starts with ids that only the model knows: a start token, the tokens of a
+    language or task, or ids of the caller.
     """
 
     def __init__(
-        self, bar: Any, before: int | None, on_token: Callable[[Generated], bool] | None
+        self,
+        model: PreTrainedModel,
+        settings: GenerationSettings,
+        prompt: torch.Tensor | None,
+        bar: Any,
+        on_token: Callable[[Generated], bool] | None,
     ) -> None:
-        self.ids: torch.Tensor | None = None
-        self.prefix = 0
+        self._model = model
+        self._settings = settings
+        self._prompt = prompt
         self._bar = bar
-        self._before = before
         self._on_token = on_token
+        # Ids with which the model starts, (tokens,), on the CPU, and the number of initial and
+        # generated tokens after the latest step.
+        self._start: torch.Tensor | None = None
+        self._width = 0
+        if prompt is not None:
+            self._begin(prompt[0])
+
+    def _begin(self, start: torch.Tensor) -> None:
+        self._start = start.cpu()
+        self._width = 0
+        _check_positions(
+            self._model, self._settings, len(start), encoder_decoder=self._prompt is None
+        )
+
+    def before_choice(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Read the ids with which the decoder starts. Return `scores`.
+
+        The method is called as a logits processor, with the ids that the model has read. Whisper
+        may reject its text and start again.
+        """
+        if self._prompt is None:
+            start = self._start
+            if (
+                start is None
+                or input_ids.shape[1] < self._width
+                or not _starts(input_ids[0], start)
+            ):
+                self._begin(input_ids[0])
+        return scores
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
-        """Store all tokens so far, and return for each row of ids whether the generation ends.
+        """Return for each row of ids whether the generation ends.
 
         If there is one row, `on_token` is called with the text so far, and decides whether the
         generation ends. Otherwise, or if `on_token` is None, this criterion does not end the
         generation.
         """
-        width = input_ids.shape[1]
-        if self.ids is None or width <= self.ids.shape[1]:
-            # The generation starts, or starts again: Whisper may reject its text and generate
-            # another one.
-            self.prefix = width - 1 if self._before is None else self._before
-        self.ids = input_ids
-        if self._bar is not None:
-            self._bar.update(width - self.prefix - self._bar.n)
+        self._width = input_ids.shape[1]
+        if self._bar is not None and self._start is not None:
+            self._bar.update(self._width - len(self._start) - self._bar.n)
         stop = False
         if self._on_token is not None and input_ids.shape[0] == 1:
-            stop = self._on_token(Generated(input_ids[0].cpu(), self.prefix))
+            generated = self.generated(input_ids[0])
+            stop = generated is not None and self._on_token(generated)
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
+
+    def generated(self, ids: torch.Tensor) -> Generated | None:
+        """Return the text whose ids `generate` returned, (tokens,), or None if it is empty.
+
+        The ids of the start are put before `ids` if the model left them out.
+        """
+        start, ids = self._start, ids.cpu()
+        if start is None:
+            return None
+        if not _starts(ids, start):
+            ids = torch.cat([start, ids])
+        return Generated(ids, len(start)) if len(ids) > len(start) else None
+
+
+def _starts(ids: torch.Tensor, start: torch.Tensor) -> bool:
+    return torch.equal(ids[: len(start)].cpu(), start)
 
 
 def _check_positions(
@@ -309,6 +416,39 @@ def _check_positions(
             f"generate: {num_new} tokens are too many. {type(model).__name__} has {bound} "
             f"positions, {before} of them used. {remedy}"
         )
+
+
+def keep_first_window(model: PreTrainedModel, batch: Batch, generated: Generated) -> None:
+    """Keep the part of a sound that Whisper read first, with a note if the model reads further.
+
+    Whisper produces the text of a sound window by window. The next window starts at the last pair
+    of timestamps in the text, or after the current window. A forward reads one window.
+    """
+    config: Any = model.config
+    features = batch.arguments.get("input_features")
+    if config.model_type != "whisper" or features is None:
+        return
+    num_frames = features.shape[-1]
+    # The encoder has one position for two frames, and so has a timestamp. A frame has 10 ms.
+    window = 2 * config.max_source_positions
+    next_frame = window
+    first_timestamp = getattr(model.generation_config, "no_timestamps_token_id", num_frames) + 1
+    text = generated.ids[generated.prefix :]
+    end = (
+        -1 if model.generation_config.eos_token_id is None else model.generation_config.eos_token_id
+    )
+    times = text[~torch.isin(text, torch.as_tensor(end))] - first_timestamp
+    pairs = torch.nonzero((times[:-1] >= 0) & (times[1:] >= 0)).flatten()
+    if len(pairs) and not (times[-2] < 0 <= times[-1]):
+        next_frame = 2 * int(times[pairs[-1]])
+    if next_frame < num_frames:
+        batch.notes.append(
+            "The record shows the first window of the sound and its text. The model reads the "
+            f"next window from {next_frame / 100:.2f}s."
+        )
+    if num_frames > window:
+        batch.arguments["input_features"] = features[..., :window]
+        batch.arguments.pop("attention_mask", None)
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
