@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import attnviz as av
-from attnviz.extraction.inputs.own_call import entry_point, observe
+from attnviz.extraction.inputs.own_call import observe
 from attnviz.extraction.models import load
 from models.interrupts import state_of
 
@@ -151,10 +151,8 @@ def test_other_threads_run_the_model(classifier: Any, checkpoint_folder: Path) -
 
     pipe = pipeline_of(classifier, checkpoint_folder, "text-classification", pipeline_class=Slow)
     loaded = load(pipe)
-    run = entry_point(loaded)
-    assert run is not None
     calls: list[Any] = []
-    thread = threading.Thread(target=lambda: calls.append(observe(loaded, lambda: run("slow"))))
+    thread = threading.Thread(target=lambda: calls.append(observe(loaded, lambda: pipe("slow"))))
     thread.start()
     assert pause.wait(30)
     [result] = pipe(["fast"])
@@ -164,8 +162,9 @@ def test_other_threads_run_the_model(classifier: Any, checkpoint_folder: Path) -
     thread.join(30)
     assert logits.shape == (1, 3)
     assert result["score"] == pytest.approx(float(logits.softmax(-1).max()), abs=1e-5)
-    [observed] = calls
-    assert [len(call.arguments["input_ids"][0]) for call in observed.calls] == [3]
+    [(observed, error)] = calls
+    assert error is None
+    assert [len(call.arguments["input_ids"][0]) for call in observed] == [3]
 
 
 @pytest.fixture

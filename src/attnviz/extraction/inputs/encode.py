@@ -34,6 +34,7 @@ from attnviz.extraction.inputs.batch import (
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, keep_first_window
 from attnviz.extraction.inputs.media import (
     Processed,
+    as_picture,
     check_media,
     encode_chat,
     encode_media,
@@ -43,7 +44,7 @@ from attnviz.extraction.inputs.media import (
     is_sound,
     num_samples,
 )
-from attnviz.extraction.inputs.own_call import Observed, entry_point, observe, settings_of
+from attnviz.extraction.inputs.own_call import notes_on_settings, own_call
 from attnviz.extraction.inputs.target import (
     append_ids,
     append_target,
@@ -80,7 +81,6 @@ class Encoder:
         part: int | None = None,
     ) -> None:
         self.loaded = loaded
-        self._entry_point = entry_point(loaded)
         self._part = None if part is None else whole_number("part", part, 0)
         self.title = name or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
@@ -128,16 +128,14 @@ class Encoder:
             self._check_truncation(example)
         with Cleanup() as undo, undo:
             readings = watch_tokenizers(undo)
-            batch, notes = self._prepared(example, num_new_tokens=num_new_tokens)
-            if batch is None:
-                batch = self._encode(
-                    example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
-                )
+            batch = self._read(
+                example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
+            )
             if self._encoder_decoder:
                 self._add_decoder(batch, target, decoder_input_ids)
         if batch.prepared and "input" in batch.sequences:
-            notes += notes_on_cuts(readings, batch.arguments["input_ids"].tolist())
-        batch.notes += [*self.loaded.notes, *notes]
+            batch.notes += notes_on_cuts(readings, batch.arguments["input_ids"].tolist())
+        batch.notes += self.loaded.notes
         batch.readings += readings
         for name in batch.sequences:
             self._add_tokens(batch, name)
@@ -159,67 +157,41 @@ class Encoder:
                 "max_length=...)."
             )
 
-    def _prepared(self, example: Any, *, num_new_tokens: int) -> tuple[Batch | None, list[str]]:
-        """Return the batch that the caller's object around the model prepares, and notes.
+    def _read(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
+        """Return the batch that the caller's object around the model prepares, if there is one.
 
-        The batch is None if the caller passed a model, or if the object cannot prepare the example.
-        The notes then say which of its settings were not applied.
+        The arguments are those of `_encode`. If the object cannot prepare the example, the batch is
+        that of `_encode`, and a note says which settings of the object were not applied.
         """
-        if _is_encoded(example, self.accepted):
-            self._check_part(0, "the model, and encoded inputs are one call")
-            return None, []
         if _kind(example) in ("text", "pair"):
             _check_not_empty(example)
-        name, reason = type(self.loaded.wrapper).__name__, ""
-        if self._entry_point is not None:
-            observed = observe(self.loaded, partial(self._entry_point, example))
-            count, number = len(observed.calls), self._part or 0
-            if observed.calls:
-                self._check_part(count, name)
-                batch = self._batch_of_call(observed, number, example)
-                if self._fits(batch, num_new_tokens):
-                    return batch, _notes_on_parts(name, number, count, sound=is_sound(example))
-                reason = "truncation= was passed"
-            elif observed.error is not None:
-                problem = str(observed.error).strip() or "no message"
-                reason = f"it raised {type(observed.error).__name__}: {problem}"
-            else:
-                reason = "it did not call the model"
-        self._check_part(0, name)
-        settings = ", ".join(settings_of(self.loaded))
-        if reason:
-            without = f", without {settings}" if settings else ""
-            return None, [
-                f"{name} did not prepare this input, because {reason.rstrip('.')}. The record "
-                f"shows the input as the tokenizer or processor encodes it{without}."
-            ]
-        return None, [f"Settings of {name} were not applied: {settings}."] if settings else []
-
-    def _check_part(self, count: int, name: str) -> None:
-        """Raise ValueError if `part` was passed and is not the number of one of `count` calls."""
-        if self._part is None or self._part < count:
-            return
-        if count == 0:
-            raise ValueError(
-                f"part={self._part} selects a call of an object around a model, such as a "
-                "pipeline, and this input is not prepared by such an object. Remove part=."
+        example = as_picture(self._model, example)
+        is_encoded = _is_encoded(example, self.accepted)
+        call, notes = own_call(self.loaded, None if is_encoded else example, self._part)
+        if call is not None:
+            batch = self._encode_mapping(call.arguments)
+            if self._fits(batch, num_new_tokens):
+                batch.prepared, batch.generation = True, call.generation or {}
+                batch.processor_options = call.image_options
+                batch.notes += notes
+                if is_sound(example) and call.is_whole:
+                    samples = num_samples(example, self.loaded.processor)
+                    self._add_length_notes(batch, samples, self.loaded.processor)
+                return batch
+            notes = notes_on_settings(self.loaded, "truncation= was passed")
+        try:
+            batch = self._encode(
+                example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
             )
-        raise ValueError(
-            f"part={self._part}: {name} calls the model {count:,} times for this input. Pass a "
-            f"number from 0 to {count - 1}."
-        )
-
-    def _batch_of_call(self, observed: Observed, number: int, example: Any) -> Batch:
-        call = observed.calls[number]
-        batch = self._encode_mapping(call.arguments)
-        batch.prepared, batch.generation = True, call.generation or {}
-        batch.processor_options = observed.image_options
-        if is_sound(example) and len(observed.calls) == 1:
-            processor = self.loaded.processor
-            batch.notes += length_notes(
-                num_samples(example, processor), batch.arguments, self._model.config, processor
-            )
+        except (TypeError, ValueError) as error:
+            for note in notes:
+                error.add_note(note)
+            raise
+        batch.notes += notes
         return batch
+
+    def _add_length_notes(self, batch: Batch, samples: int, processor: Any) -> None:
+        batch.notes += length_notes(samples, batch.arguments, self._model.config, processor)
 
     def _fits(self, batch: Batch, num_new_tokens: int) -> bool:
         """Whether a batch of the caller's object satisfies the argument `truncation`."""
@@ -420,9 +392,7 @@ class Encoder:
     def _batch_of_processed(self, processed: Processed) -> Batch:
         batch = self._encode_mapping(processed.encoded)
         batch.processor = processed.processor
-        batch.notes += length_notes(
-            processed.samples, batch.arguments, self._model.config, processed.processor
-        )
+        self._add_length_notes(batch, processed.samples, processed.processor)
         return batch
 
     def _ids_after_prompt(self, target: Any) -> torch.Tensor:
@@ -542,9 +512,8 @@ def _is_encoded(example: Any, accepted: Collection[str]) -> bool:
     """Whether an example has arguments of the model, such as the output of a tokenizer or ids."""
     if isinstance(example, Mapping):
         return any(name in accepted for name in example)
-    if isinstance(example, np.ndarray | torch.Tensor):
-        return not is_sound(example)
-    return _kind(example) == "ids"
+    is_array = isinstance(example, np.ndarray | torch.Tensor)
+    return _kind(example) == "ids" or (is_array and not is_sound(example))
 
 
 def _check_not_empty(text: str | tuple[str, str]) -> None:
@@ -552,17 +521,6 @@ def _check_not_empty(text: str | tuple[str, str]) -> None:
     for part, label in zip(parts, ("the text", "the second text"), strict=False):
         if not part:
             raise ValueError(f"inputs: {label} is empty. Pass at least one word.")
-
-
-def _notes_on_parts(name: str, number: int, count: int, *, sound: bool) -> list[str]:
-    if count == 1:
-        return []
-    others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
-    seconds = " Seconds are counted from the start of this part." if sound and number else ""
-    return [
-        f"{name} calls the model {count:,} times for this input. The record shows call "
-        f"{number + 1:,} (part={number}). Pass {others} for other calls.{seconds}"
-    ]
 
 
 def _is_unused_cache(name: str, value: Any) -> bool:

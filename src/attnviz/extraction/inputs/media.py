@@ -216,6 +216,20 @@ def _sampling_rate(processor: Any) -> int | None:
     return None if rate is None else int(rate)
 
 
+def as_picture(model: PreTrainedModel, example: Any) -> Any:
+    """Return an image array as an image of PIL, which pipelines need. Return others as they are."""
+    if not isinstance(example, np.ndarray | torch.Tensor) or is_sound(example):
+        return example
+    capabilities = capabilities_of(model)
+    are_pixels = isinstance(example, torch.Tensor) and example.is_floating_point()
+    is_image_array = example.ndim == 3 or (example.ndim == 2 and not capabilities.takes_text)
+    if are_pixels or not is_image_array or not capabilities.takes_images:
+        return example
+    from PIL import Image
+
+    return Image.fromarray(_checked_image(model, example).squeeze())
+
+
 def num_samples(sound: Any, processor: Any) -> int:
     """Return the number of samples of a sound at the sampling rate of a processor."""
     samples = sound["array"] if isinstance(sound, Mapping) else sound

@@ -51,9 +51,9 @@ _CALLING = {"__call__", "_forward", "encode", "forward", "predict", "run_single"
 _SETTINGS = ("max_length", "max_seq_length", "default_prompt_name", "truncation", "prefix")
 
 
-@dataclass(frozen=True)
+@dataclass
 class OwnCall:
-    """A call of a model, which was stopped before the model ran.
+    """A call of a model, observed before the model ran.
 
     Attributes
     ----------
@@ -61,37 +61,91 @@ class OwnCall:
         Inputs of the model by name: tensors, and other arguments that change what it computes.
     generation : dict or None
         Further keyword arguments of the model's ``generate``. None if ``forward`` was called.
+    image_options : dict
+        Keyword arguments with which the image processor was called before.
+    is_whole : bool
+        Whether the call has the whole input, and not only a part of it.
     """
 
     arguments: dict[str, Any]
     generation: dict[str, Any] | None = None
-
-
-@dataclass
-class Observed:
-    """The calls of a model that an entry point made for one input.
-
-    Attributes
-    ----------
-    calls : list of OwnCall
-        The calls, in order. A pipeline makes several if it divides its input, for example into
-        windows, chunks of a sound or candidate labels. Empty if the model was not reached.
-    error : Exception or None
-        Error that the entry point raised before it reached the model.
-    image_options : dict
-        Keyword arguments with which the entry point called its image processor.
-    """
-
-    calls: list[OwnCall] = field(default_factory=list)
-    error: Exception | None = None
     image_options: dict[str, Any] = field(default_factory=dict)
+    is_whole: bool = True
+
+
+def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | None, list[str]]:
+    """Return the call of the model that the user's own object makes for an example, and notes.
+
+    `example` is None if it is already encoded. `part` is the number of the call, if there are
+    several, or None for the first. The result is None if the user passed a model, or if the object
+    does not reach the model. The notes then name settings that were not applied.
+
+    Raise ValueError if there is no call with the number `part`.
+    """
+    name = type(loaded.wrapper).__name__
+    run = None if example is None else _entry_point(loaded)
+    if run is None:
+        if part is not None:
+            raise ValueError(
+                f"part={part} selects a call of an object around a model, such as a pipeline, and "
+                "such an object does not prepare this input. Remove part=."
+            )
+        return None, [] if example is None else notes_on_settings(loaded, "")
+    calls, error = observe(loaded, partial(run, example))
+    if not calls:
+        problem = "it did not call the model"
+        if error is not None:
+            problem = f"it raised {type(error).__name__}: {str(error).strip() or 'no message'}"
+        return None, notes_on_settings(loaded, problem)
+    count, number = len(calls), part or 0
+    if number >= count:
+        raise ValueError(
+            f"part={part}: {name} calls the model {count:,} times for this input. Pass a number "
+            f"from 0 to {count - 1}."
+        )
+    call, notes = calls[number], []
+    if count > 1:
+        call.is_whole = False
+        others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
+        seconds = " Seconds are counted from the start of this part." if is_sound(example) else ""
+        notes.append(
+            f"{name} calls the model {count:,} times for this input. The record shows call "
+            f"{number + 1:,} (part={number}). Pass {others} for other calls.{seconds}"
+        )
+    return call, notes
+
+
+def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
+    """Return a note on the settings of the user's own object, which were not applied.
+
+    `reason` says why the object did not prepare an input. It is empty if the class of the object is
+    not known. Then there is a note only if the object has settings.
+    """
+    wrapper, name = loaded.wrapper, type(loaded.wrapper).__name__
+    if isinstance(wrapper, transformers.Pipeline):
+        values = {**wrapper._preprocess_params, **wrapper._forward_params}
+        values.pop("generation_config", None)
+    else:
+        values = {setting: getattr(wrapper, setting, None) for setting in _SETTINGS}
+    settings = ", ".join(
+        f"{setting}={value!r}"
+        for setting, value in values.items()
+        if value is not None and not callable(value)
+    )
+    if reason:
+        without = f", without {settings}" if settings else ""
+        return [
+            f"{name} did not prepare this input, because {reason.rstrip('.')}. The record shows "
+            f"the input as the tokenizer or processor encodes it{without}."
+        ]
+    return [f"Settings of {name} were not applied: {settings}."] if settings else []
 
 
 class _ReachedError(BaseException):
     """Exception that ends a call at the model. Entry points that catch Exception let it pass."""
 
 
-def entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
+def _entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
     """Return the function with which the user's own object reads one input, or None.
 
     The result is None if the user passed a model and not an object around it, if the user passed
@@ -113,24 +167,6 @@ def entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
 def _run_on_list(method: Callable[..., Any], example: Any) -> Any:
     takes_progress = "show_progress_bar" in inspect.signature(method).parameters
     return method([example], **({"show_progress_bar": False} if takes_progress else {}))
-
-
-def settings_of(loaded: Loaded) -> list[str]:
-    """Return the settings with which the user's own object prepares inputs, such as ``prefix='a'``.
-
-    They are for a note if the object's entry point cannot be run.
-    """
-    wrapper = loaded.wrapper
-    if isinstance(wrapper, transformers.Pipeline):
-        values = {**wrapper._preprocess_params, **wrapper._forward_params}
-        values.pop("generation_config", None)
-    else:
-        values = {name: getattr(wrapper, name, None) for name in _SETTINGS}
-    return [
-        f"{name}={value!r}"
-        for name, value in values.items()
-        if value is not None and not callable(value)
-    ]
 
 
 def _run_pipeline(pipe: transformers.Pipeline, example: Any) -> Any:
@@ -162,39 +198,41 @@ def _run_pipeline(pipe: transformers.Pipeline, example: Any) -> Any:
     return result
 
 
-def observe(loaded: Loaded, run: Callable[[], Any]) -> Observed:
-    """Call `run`, and return the calls of the model that it made.
+def observe(loaded: Loaded, run: Callable[[], Any]) -> tuple[list[OwnCall], Exception | None]:
+    """Call `run`, and return the calls of the model that it made, and the error that it raised.
 
     The model does not run: `run` is ended at the model's ``forward`` or ``generate``, and a
     pipeline continues with the next part of its input. If a user's own class decides how the model
     is called, `run` runs to its end instead, because it may call the model several times. Other
-    threads may use the model at the same time. An error that `run` raises is returned, unless the
-    model was reached.
+    threads may use the model at the same time.
     """
-    observed = Observed()
+    calls: list[OwnCall] = []
     with calling_lock, Cleanup() as undo, undo:
-        _watch(loaded, observed, undo)
+        _watch(loaded, calls, undo)
         try:
             run()
         except _ReachedError:
             pass
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - the caller decides
-            observed.error = error
-    return observed
+            return calls, error
+    return calls, None
 
 
-def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
+def _watch(loaded: Loaded, calls: list[OwnCall], undo: Cleanup) -> None:
     model: Any = loaded.model
     wrapper = loaded.wrapper
     stops = not _has_own_calls(wrapper)
     running = False
+    image_options: dict[str, Any] = {}
 
     def reached(call: OwnCall, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         nonlocal running
         if running:
             # This is a step of a generation.
             return method(*args, **kwargs)
-        observed.calls.append(call)
+        calls.append(call)
         if stops:
             raise _ReachedError
         running = True
@@ -204,8 +242,8 @@ def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
             running = False
 
     def watch_forward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call = OwnCall(_inputs(_bound(forward, args, kwargs)))
-        return reached(call, forward, args, kwargs)
+        inputs = _inputs(_bound(forward, args, kwargs))
+        return reached(OwnCall(inputs, None, image_options), forward, args, kwargs)
 
     def watch_generate(generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         bound = _bound(generate, args, kwargs)
@@ -214,11 +252,19 @@ def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
             bound[getattr(model, "main_input_name", "input_ids")] = main
         arguments = {name: value for name, value in bound.items() if _is_input(name, value)}
         options = {name: value for name, value in bound.items() if name not in arguments}
-        return reached(OwnCall(_inputs(arguments), options), generate, args, kwargs)
+        call = OwnCall(_inputs(arguments), options, image_options)
+        return reached(call, generate, args, kwargs)
+
+    def note_options(preprocess: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        image_options.update(options)
+        return preprocess(*args, **options)
 
     _replace(model, "forward", watch_forward, undo)
     if hasattr(model, "generate"):
         _replace(model, "generate", watch_generate, undo)
+    image_processor = getattr(loaded.processor, "image_processor", loaded.processor)
+    if hasattr(image_processor, "preprocess"):
+        _replace(image_processor, "preprocess", note_options, undo)
     inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
     # Compiled code does not call replaced methods.
     run_uncompiled(list(inside.modules()), undo)
@@ -226,7 +272,7 @@ def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
         # Objects of sentence-transformers change the mode, and do not restore it.
         evaluate(wrapper, undo)
     if isinstance(wrapper, transformers.Pipeline):
-        _watch_pipeline(wrapper, observed, undo, stops=stops)
+        _watch_pipeline(wrapper, undo, stops=stops)
 
 
 def _has_own_calls(wrapper: Any) -> bool:
@@ -266,7 +312,7 @@ def _inputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
         }
 
 
-def _watch_pipeline(pipe: Any, observed: Observed, undo: Cleanup, *, stops: bool) -> None:
+def _watch_pipeline(pipe: Any, undo: Cleanup, *, stops: bool) -> None:
     """Let a pipeline prepare all parts of its input, and end it before it uses their results."""
 
     def next_part(forward: Callable[..., Any], inputs: Any, **params: Any) -> dict[str, Any]:
@@ -280,15 +326,9 @@ def _watch_pipeline(pipe: Any, observed: Observed, undo: Cleanup, *, stops: bool
     def end(_postprocess: Callable[..., Any], *_args: Any, **_params: Any) -> None:
         raise _ReachedError
 
-    def note_options(preprocess: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        observed.image_options.update(options)
-        return preprocess(*args, **options)
-
     if stops:
         _replace(pipe, "forward", next_part, undo)
         _replace(pipe, "postprocess", end, undo)
-    if hasattr(pipe.image_processor, "preprocess"):
-        _replace(pipe.image_processor, "preprocess", note_options, undo)
     # Prepare all parts in this thread, one by one.
     for name, value in (("_num_workers", 0), ("_batch_size", 1)):
         undo.add(partial(setattr, pipe, name, getattr(pipe, name, None)))
