@@ -110,6 +110,26 @@ def same(one: AttentionRecord, other: AttentionRecord) -> bool:
 
 
 @pytest.mark.parametrize("kind", SIZES)
+def test_the_last_message_of_the_assistant_is_continued(kind: str, make: Make) -> None:
+    model, processor = make(kind)
+    messages = chat(picture(*SIZES[kind][0]), TEXT)
+    messages.append({"role": "assistant", "content": [{"type": "text", "text": "A dog"}]})
+    encoded = processor.apply_chat_template(
+        messages,
+        continue_final_message=True,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    prompt = encoded["input_ids"][0].tolist()
+    tokens = extract(model, messages, processor=processor, generate=2).stack("self").query_tokens
+    assert list(tokens.ids or ())[: len(prompt)] == prompt
+    assert len(tokens) == len(prompt) + 2
+    closed = extract(model, messages, processor=processor).stack("self").query_tokens
+    assert len(closed) != len(prompt)
+
+
+@pytest.mark.parametrize("kind", SIZES)
 def test_an_image_with_a_text_in_every_form(kind: str, make: Make) -> None:
     model, processor = make(kind)
     image = picture(*SIZES[kind][0])

@@ -35,6 +35,7 @@ from attnviz.extraction.inputs.generate import Generated, GenerationSettings, ke
 from attnviz.extraction.inputs.media import (
     Processed,
     as_picture,
+    chat_ending,
     check_media,
     encode_chat,
     encode_media,
@@ -205,7 +206,7 @@ class Encoder:
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
         """Encode an example according to its type, without the text that the model will produce.
 
-        `expects_answer` is whether a chat ends with the generation prompt of its template.
+        `expects_answer` is whether a chat ends so that the model answers (see `chat_ending`).
         `num_new_tokens` is the number of tokens for which a truncated text leaves room.
         """
         kind = _kind(example)
@@ -297,7 +298,7 @@ class Encoder:
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
                 messages,
-                add_generation_prompt=expects_answer,
+                **chat_ending(messages, expects_answer=expects_answer),
                 tokenize=True,
                 return_dict=True,
                 return_tensors="pt",
@@ -484,13 +485,18 @@ class Encoder:
             )
             batch.notes += notes
             check_ids(self._model, encoded["input_ids"], "target")
-            batch.arguments["decoder_input_ids"] = shift_labels(self._model, encoded["input_ids"])
+            labels, mask = encoded["input_ids"], encoded["attention_mask"]
+            ids = shift_labels(self._model, labels)
+            if bool((ids[:, 0] == labels[:, 0]).all()):
+                # The tokenizer has already added the start token, as that of Whisper does.
+                ids, labels, mask = labels[:, :-1], labels[:, 1:], mask[:, 1:]
+            batch.arguments["decoder_input_ids"] = ids
             # The decoder's input is the target, shifted by one token. Both have the same length, so
             # the mask of the target also fits the decoder's input.
-            batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
+            batch.arguments["decoder_attention_mask"] = mask
             batch.produced = [
-                produced_text_of(row, mask != 0)
-                for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
+                produced_text_of(row, row_mask != 0)
+                for row, row_mask in zip(labels, mask, strict=True)
             ]
         elif (
             "input_ids" in batch.arguments

@@ -122,12 +122,23 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
     encoded = call_reader(
         processor.apply_chat_template,
         list(messages),
-        add_generation_prompt=expects_answer,
+        **chat_ending(messages, expects_answer=expects_answer),
         tokenize=True,
         return_dict=True,
         return_tensors="pt",
     )
     return Processed(encoded, processor)
+
+
+def chat_ending(messages: Sequence[Any], *, expects_answer: bool) -> dict[str, bool]:
+    """Return options of a chat template for the end of a chat.
+
+    If the model will answer, the chat ends with the generation prompt. If the last message is one
+    of the assistant, the model continues this message instead, as in pipelines of transformers.
+    """
+    if expects_answer and messages[-1].get("role") == "assistant":
+        return {"add_generation_prompt": False, "continue_final_message": True}
+    return {"add_generation_prompt": expects_answer}
 
 
 def _encode_with_text(
