@@ -31,6 +31,7 @@ from attnviz.record.softmax import (
     tile_rows,
     weights_from_logits,
 )
+from attnviz.utils.arguments import set_fields
 
 #: Head numbers of a layer, in any order. No head occurs twice.
 Heads = Sequence[int]
@@ -647,6 +648,12 @@ class StoredWeights(StoredAttention):
     """Attention of a layer, stored as floating-point weights, (heads, queries, keys)."""
 
     weights: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if not self.weights.is_floating_point():
+            set_fields(self, weights=self.weights.float())
+        if self.weights.requires_grad:
+            set_fields(self, weights=self.weights.detach())
 
     @property
     def num_heads(self) -> int:

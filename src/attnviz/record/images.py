@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.utils.arguments import as_integer, set_fields
+
 
 @dataclass(frozen=True)
 class PatchGrid:
@@ -24,8 +26,8 @@ class PatchGrid:
 
     Raises
     ------
-    ValueError
-        If a number is negative or the grid is empty.
+    TypeError, ValueError
+        If a value is not a whole number or is negative, or the grid is empty.
 
     Examples
     --------
@@ -40,6 +42,8 @@ class PatchGrid:
     columns: int
 
     def __post_init__(self) -> None:
+        for name in ("image", "start", "rows", "columns"):
+            set_fields(self, **{name: as_integer(name, getattr(self, name))})
         if min(self.image, self.start) < 0 or min(self.rows, self.columns) < 1:
             raise ValueError(
                 f"{self} must have image and start of at least 0, rows and columns of at least 1"

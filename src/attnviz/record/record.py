@@ -87,8 +87,12 @@ class AttentionRecord:
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
         if not isinstance(model, str):
             raise TypeError(f"model must be a string; got {model!r}")
-        self.model = encodable(model)
+        self.model = encodable(str(model))
+        if isinstance(notes, str):
+            raise TypeError(f"notes must be a sequence of strings; got {short_repr(notes)}")
         self.notes = tuple(notes)
+        if not all(isinstance(note, str) for note in self.notes):
+            raise TypeError(f"notes must be strings; got {short_repr(self.notes)}")
         #: Files from which the record, or a record it was computed from, was loaded. Its arrays may
         #: be memory-mapped from them. Empty if nothing was loaded.
         self.mapped_files: tuple[MappedFile, ...] = ()

@@ -20,6 +20,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.record.units import in_units
 from attnviz.record.words import find_word_starts, merge_tokens
 from attnviz.utils.arguments import (
+    as_integer,
     as_list,
     check_encodable,
     format_numbers,
@@ -112,7 +113,7 @@ class AttentionStack(HeadNumbers):
         if not layers:
             raise ValueError(f"stack {short_repr(name)} has no layers; pass at least one")
         check_encodable("name", name)
-        self._layers = {number: layers[number] for number in sorted(layers)}
+        self._layers = {as_integer("layers", number): layers[number] for number in sorted(layers)}
         heads = [attention.num_heads for attention in self._layers.values()]
         super().__init__(name, list(self._layers), heads)
         self.query_tokens = query_tokens
@@ -123,7 +124,7 @@ class AttentionStack(HeadNumbers):
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
-        self._gates = dict(gates or {})
+        self._gates = {number: means.detach().float() for number, means in (gates or {}).items()}
         num_tokens = len(self.query_tokens), len(self.key_tokens)
         for number, attention in self._layers.items():
             shape = attention.num_queries, attention.num_keys

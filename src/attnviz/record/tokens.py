@@ -8,13 +8,18 @@ the direction of text, because these could mislead a reader.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from attnviz.record.images import PatchGrid
 from attnviz.utils.arguments import (
+    as_integer,
     did_you_mean,
     resolve_negative,
+    set_fields,
     short_repr,
     whole_number,
 )
@@ -50,6 +55,25 @@ def make_visible(text: str) -> str:
         _visible_character(character, joins=not {before, after} & _JOINS_NOTHING)
         for before, character, after in around
     )
+
+
+def display_text(text: str) -> str:
+    r"""Return a text as views may show it. Only spaces inside of it are kept.
+
+    The names of some tokens have spaces, such as ``image 1``. All other characters are made visible
+    by `make_visible`.
+
+    >>> display_text("image 1"), display_text(" the"), display_text("a\u202e b"), display_text("")
+    ('image 1', '·the', 'a‹U+202E› b', '∅')
+    """
+    if text.isprintable() and text.strip(" ") == text != "":
+        return text
+    inner = text.strip(" ")
+    if not inner:
+        return make_visible(text)
+    before, after = text.split(inner, 1)
+    words = " ".join(make_visible(word) if word else "" for word in inner.split(" "))
+    return before.replace(" ", _SHOWN_AS[" "]) + words + after.replace(" ", _SHOWN_AS[" "])
 
 
 def quote(text: str, *, longest: int = 80) -> str:
@@ -146,6 +170,45 @@ def token_strings(text: Iterable[str]) -> list[str]:
     return strings
 
 
+def _column(
+    name: str,
+    values: Any,
+    kinds: Collection[type],
+    convert: Callable[[str, Any], Any] | None = None,
+) -> tuple[Any, ...]:
+    """Return `values` as a tuple of entries whose types are in `kinds`.
+
+    Entries of other types are converted by ``convert(name, entry)``. `name` is the name of the
+    attribute. Raise TypeError if `values` is no sequence, or an entry cannot be converted.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}={short_repr(values)} must be a sequence")
+    entries = tuple(values.tolist() if hasattr(values, "tolist") else values)
+    if set(map(type, entries)).issubset(kinds):
+        return entries
+    if convert is not None:
+        return tuple(
+            entry if type(entry) in kinds else convert(f"{name}[{index}]", entry)
+            for index, entry in enumerate(entries)
+        )
+    kind = next(iter(kinds)).__name__
+    raise TypeError(f"{name}={short_repr(values)} must be a sequence of {kind}")
+
+
+def _string(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}={short_repr(value)} must be a string")
+    # Convert a subclass, such as the strings of numpy.
+    return str(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    try:
+        return bool(as_integer(name, value))
+    except TypeError as error:
+        raise TypeError(f"{name}={short_repr(value)} must be True or False") from error
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A token that the model considered at a generation step, with its probability.
@@ -162,6 +225,8 @@ class Candidate:
 
     Raises
     ------
+    TypeError
+        If an attribute has the wrong type.
     ValueError
         If the probability is less than 0, or exceeds 1 by more than a rounding error.
 
@@ -176,6 +241,12 @@ class Candidate:
     probability: float
 
     def __post_init__(self) -> None:
+        set_fields(
+            self,
+            text=display_text(_string("text", self.text)),
+            id=as_integer("id", self.id),
+            probability=float(self.probability),
+        )
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
             raise ValueError(f"probability must be from 0 to 1; got {self.probability!r}")
 
@@ -204,6 +275,8 @@ class Prediction:
 
     Raises
     ------
+    TypeError
+        If an attribute has the wrong type.
     ValueError
         If a position is negative.
 
@@ -220,6 +293,14 @@ class Prediction:
     row: int | None
 
     def __post_init__(self) -> None:
+        set_fields(
+            self,
+            query=as_integer("query", self.query),
+            candidates=_column("candidates", self.candidates, [Candidate]),
+            row=None if self.row is None else as_integer("row", self.row),
+        )
+        if not isinstance(self.token, Candidate):
+            raise TypeError(f"token={short_repr(self.token)} must be a Candidate")
         if self.query < 0 or (self.row is not None and self.row < 0):
             raise ValueError(
                 f"query and row must be at least 0; got query {self.query} and row {self.row}"
@@ -268,11 +349,33 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the lengths of the attributes differ, or if positions are wrong.
+        """Convert the columns to tuples of strings, bools and ints, and check them.
 
-        A grid or a prediction must lie inside the tokens. Grids must not overlap, and must be
-        ordered by position.
+        Numbers of numpy and torch become ints, so that a record of the tokens can be saved. Raise
+        TypeError if an entry is of another type. Raise ValueError if the lengths of the attributes
+        differ, or if positions are wrong. A grid or a prediction must lie inside the tokens. Grids
+        must not overlap, and must be ordered by position.
         """
+        texts = _column("text", self.text, [str], _string)
+        together = "".join(texts)
+        if not together.isprintable() or " " in together or not all(texts):
+            texts = tuple(map(display_text, texts))
+        numbers = partial(_column, kinds=[int, type(None)], convert=as_integer)
+        set_fields(
+            self,
+            text=texts,
+            special=_column("special", self.special, [bool], _flag),
+            sequence=numbers("sequence", self.sequence),
+            ids=None if self.ids is None else _column("ids", self.ids, [int], as_integer),
+            words=None if self.words is None else numbers("words", self.words),
+            grids=_column("grids", self.grids, [PatchGrid]),
+            predictions=_column("predictions", self.predictions, [Prediction]),
+        )
+        for name in ("sequence", "ids", "words"):
+            try:
+                array("q", filter(None, getattr(self, name) or ()))
+            except OverflowError as error:
+                raise ValueError(f"{name}: a number does not fit in 64 bits") from error
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),

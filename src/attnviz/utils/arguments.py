@@ -119,6 +119,31 @@ def whole_number(
     return number
 
 
+def as_integer(name: str, value: Any) -> int:
+    """Return a whole number or a bool, also of numpy or torch, as an int.
+
+    Raise TypeError if `value` is something else, or ValueError if it does not fit in 64 bits.
+    `name` is its name in the message.
+
+    >>> as_integer("ids[0]", True)
+    1
+    """
+    if getattr(value, "ndim", None) == 0:
+        value = value.item()
+    number = int(value) if isinstance(value, bool) else _as_int(value)
+    if number is None:
+        raise TypeError(f"{name}={short_repr(value)} must be a whole number")
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{name}={short_repr(value)} must fit in 64 bits")
+    return number
+
+
+def set_fields(instance: object, **values: Any) -> None:
+    """Set attributes of a frozen dataclass, in its ``__post_init__``."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
 def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
     """Return `value` as a tuple of ints.
 

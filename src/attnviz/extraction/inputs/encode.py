@@ -346,8 +346,12 @@ class Encoder:
                 "tokenizer or processor."
             )
         if main is arguments.get("input_ids", ()) and main.dim() == 1:
+            # The numbers of TAPAS's `token_type_ids` have another axis.
             arguments = {
-                name: value[None] if isinstance(value, torch.Tensor) and value.dim() == 1 else value
+                name: value[None]
+                if isinstance(value, torch.Tensor)
+                and (value.dim() == 1 or (name, value.shape[:1]) == ("token_type_ids", main.shape))
+                else value
                 for name, value in arguments.items()
             }
             main = arguments["input_ids"]
@@ -440,6 +444,9 @@ class Encoder:
         encodings = {reading.ids: reading.encoding for reading in batch.readings}
         # The number is 0 for tokens of the first text of a pair, and 1 for those of the second.
         texts = batch.arguments.get("token_type_ids") if name == "input" else None
+        if texts is not None and texts.dim() == 3:
+            # TAPAS has several numbers per token. The first is 0 for the question, 1 for the table.
+            texts = texts[..., 0]
         batch.tokens[name] = []
         for index, positions in enumerate(batch.sequences[name].unpadded):
             row = ids[index].tolist()

@@ -44,6 +44,8 @@ DTYPE_NAMES = {
     torch.float32: "F32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
     torch.int64: "I64",
     torch.int32: "I32",
     torch.int16: "I16",
@@ -66,10 +68,23 @@ _CHUNK_BYTES = 1 << 22
 
 def compact_json(values: Mapping[str, Any], *, allow_nan: bool = True) -> str:
     """Return `values` as JSON without spaces. The result can be encoded in UTF-8."""
-    write = partial(json.dumps, dict(values), allow_nan=allow_nan, separators=(",", ":"))
+    write = partial(
+        json.dumps,
+        dict(values),
+        allow_nan=allow_nan,
+        separators=(",", ":"),
+        default=_number_of_scalar,
+    )
     text = write(ensure_ascii=False)
     # Lone surrogates cannot be encoded in UTF-8, but JSON can escape them.
     return text if encodable(text) == text else write()
+
+
+def _number_of_scalar(value: Any) -> Any:
+    """Convert a scalar of numpy or torch, such as the scale of a layer, to a Python number."""
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def add_suffix(path: Path) -> Path:

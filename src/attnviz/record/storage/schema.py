@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +34,7 @@ from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.ranks import BlockRanks, IndexerRanks, SummaryRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Candidate, Tokens, make_visible
+from attnviz.record.tokens import Tokens
 from attnviz.record.units import UnitAttention, in_units
 
 #: Version of the file format. Files with another version cannot be loaded.
@@ -48,17 +47,6 @@ _COMPUTED_KINDS: dict[str, type[ComputedAttention]] = {
 
 # Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
 _MAX_COMPUTED = 1 << 27
-
-# Pattern of the parts of display texts whose spaces attnviz has added, and which are not spaces of
-# a token. `make_visible` must not replace them by ``·``.
-_PART = re.compile(
-    # Numbers that `display_texts` adds to the tokens of a split character, as in ``é 1/2``.
-    r"( [1-4]/[1-4](?: (?=\S))?"
-    # Parts of the texts of `ProjectedKeys`, as in ``the … sat (0–2)`` and ``projection 0``.
-    r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$)"
-    # Part of the names of summaries, as in ``tokens 4–11``.
-    r"|(?<=^tokens) (?=\d+–\d+$))"
-)
 
 _Arrays = dict[str, torch.Tensor]
 _Header = dict[str, Any]
@@ -76,7 +64,8 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         "notes": list(record.notes),
         "stacks": [
             {
-                "name": stack.name,
+                # Each name is written once, also if the caller's stacks have the same name.
+                "name": name,
                 "normalized": stack.normalized,
                 "signed": stack.signed,
                 "measure": stack.measure,
@@ -85,21 +74,20 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
                 if stack.key_tokens is stack.query_tokens
                 else msgspec.to_builtins(stack.key_tokens),
                 "layers": [
-                    {"number": number}
-                    | writer.layer(stack.attention(number), f"{stack.name}/{number}")
+                    {"number": number} | writer.layer(stack.attention(number), f"{name}/{number}")
                     for number in stack.layers
                 ],
             }
-            for stack in record.stacks.values()
+            for name, stack in record.stacks.items()
         ],
         "images": len(record.images),
         "shared": writer.shared,
     }
-    for stack in record.stacks.values():
+    for name, stack in record.stacks.items():
         for number in stack.layers:
             gates = stack.gates(number)
             if gates is not None:
-                writer.arrays[f"{stack.name}/{number}/gates"] = torch.from_numpy(gates)
+                writer.arrays[f"{name}/{number}/gates"] = torch.from_numpy(gates)
     for index, image in enumerate(record.images):
         # Copy the image if it is read-only. torch.from_numpy warns about read-only arrays.
         writer.arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
@@ -121,8 +109,9 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
         stacks[fields["name"]] = AttentionStack(
             fields["name"],
             layers,
-            _tokens_from_header(fields["query_tokens"]),
-            None if fields["key_tokens"] is None else _tokens_from_header(fields["key_tokens"]),
+            # `Tokens` makes misleading characters visible, which a changed file could contain.
+            msgspec.convert(fields["query_tokens"], Tokens),
+            msgspec.convert(fields["key_tokens"], Tokens | None),
             normalized=bool(fields["normalized"]),
             signed=bool(fields["signed"]),
             measure=fields["measure"],
@@ -326,31 +315,3 @@ class _Reader:
                 f"{tuple(array.shape)}"
             )
         return array
-
-
-def _tokens_from_header(fields: Any) -> Tokens:
-    tokens = msgspec.convert(fields, Tokens)
-    # Apply make_visible() again, because a changed file could contain misleading characters.
-    return dataclasses.replace(
-        tokens,
-        text=tuple(map(_visible_with_parts, tokens.text)),
-        predictions=tuple(
-            dataclasses.replace(
-                prediction,
-                token=_visible_candidate(prediction.token),
-                candidates=tuple(map(_visible_candidate, prediction.candidates)),
-            )
-            for prediction in tokens.predictions
-        ),
-    )
-
-
-def _visible_candidate(candidate: Candidate) -> Candidate:
-    return dataclasses.replace(candidate, text=_visible_with_parts(candidate.text))
-
-
-def _visible_with_parts(text: str) -> str:
-    """Apply `make_visible` to a display text, except to the parts that match `_PART`."""
-    pieces = _PART.split(text)
-    pieces[::2] = [make_visible(piece) if piece else "" for piece in pieces[::2]]
-    return "".join(pieces) or make_visible("")
