@@ -27,6 +27,7 @@ CORPUS = [
     "日本語 と 中文 の 言葉。 我们 在 这里。",
     "x = [1, 2]; print(a_b) two spaces and three emoji ok tab cat dog house",
     "user assistant system says hello 0123456789",
+    "&apos;t &quot; &#91; &#93; &apos; &amp; &apos; &#91; &#93; &apos; &apos;s &#91; &#93;",
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ abcdefghijklmnopqrstuvwxyz",
 ] * 4
 
@@ -131,7 +132,12 @@ def _end_of_word_bpe() -> Any:
 
     def setup(tokenizer: Tokenizer) -> None:
         tokenizer.normalizer = normalizers.Lowercase()
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.WhitespaceSplit(),
+                pre_tokenizers.Split(Regex(r"&#?\w+;|\w+|[^\w\s]"), "isolated"),
+            ]
+        )
 
     return _trained_bpe(
         setup,

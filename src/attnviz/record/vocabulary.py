@@ -3,7 +3,8 @@
 The entries of a vocabulary are often not the text of its tokens. Byte-level BPE writes each byte of
 the text as a character. SentencePiece writes a space as ``▁``, and a rare character as several
 tokens of one byte each. WordPiece marks tokens inside of words with ``##``, which display texts
-keep. Some vocabularies mark the end of a word with ``</w>``, which becomes a space.
+keep. Some vocabularies mark the end of a word with ``</w>``, which becomes a space, or a token that
+does not end its word with ``@@``, which is removed.
 
 Some characters are split over several tokens, each of which has only some of the bytes. Consecutive
 tokens are therefore decoded together. Each token of a split character shows the whole character and
@@ -21,10 +22,14 @@ from typing import Literal
 
 from attnviz.record.tokens import make_visible
 
-Alphabet = Literal["bytes", "metaspace", "plain"]
+#: Encodings of vocabularies. The characters of an entry represent bytes, by the table of GPT-2
+#: (``"bytes"``) or by their code point (``"code points"``); ``▁`` represents a space
+#: (``"metaspace"``); ``##`` or ``@@`` marks that a word continues; or entries are plain text.
+Alphabet = Literal["bytes", "code points", "metaspace", "##", "@@", "plain"]
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 METASPACE = "▁"
 _WORD_END = "</w>"
+_INVALID = re.compile("‹0x[0-9A-F]{2}›")
 
 
 def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
@@ -66,17 +71,36 @@ def display_texts(
 ) -> list[str]:
     """Convert the vocabulary entries of consecutive tokens into display texts.
 
-    `alphabet` is the encoding of the vocabulary, as in `guess_alphabet`. Entries whose flag in
-    `literal` is True (added tokens) are not decoded. An entry that is None or empty becomes ``∅``.
-    If a character is split over several tokens, each of these tokens shows the character and the
-    number of the token's part.
+    `alphabet` is the encoding of the vocabulary, such as the result of `guess_alphabet`. Entries
+    whose flag in `literal` is True (added tokens) are not decoded. An entry that is None or empty
+    becomes ``∅``. If a character is split over several tokens, each of these tokens shows the
+    character and the number of the token's part.
 
     >>> display_texts(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
     >>> display_texts(["▁the", "re"], alphabet="metaspace")
     ['·the', 're']
     """
-    texts: list[str] = [""] * len(entries)
+    return [name for name, _ in names_and_contents(entries, alphabet=alphabet, literal=literal)]
+
+
+def names_and_contents(
+    entries: Sequence[str | None],
+    *,
+    alphabet: Alphabet = "plain",
+    literal: Sequence[bool] | None = None,
+) -> list[tuple[str, str]]:
+    """Return the display text of each token, and the part of the text that the token stands for.
+
+    The arguments are as in `display_texts`. A character that is split over several tokens counts as
+    the content of the first of them. The content of an invalid byte is empty.
+
+    >>> names_and_contents(["un", "##done"], alphabet="##")
+    [('un', 'un'), ('##done', 'done')]
+    >>> names_and_contents(["Ã", "©"], alphabet="bytes")
+    [('é 1/2', 'é'), ('é 2/2', '')]
+    """
+    results = [("", "")] * len(entries)
     run: list[tuple[int, bytes]] = []
     for index, entry in enumerate(entries):
         is_literal = literal is not None and literal[index]
@@ -85,54 +109,67 @@ def display_texts(
             run.append((index, content))
             continue
         if run:
-            _decode_run(run, texts)
+            _decode_run(run, results)
             run = []
         text = entry or ""
         if text.endswith(_WORD_END) and text != _WORD_END:
             text = text.removesuffix(_WORD_END) + " "
-        texts[index] = make_visible(text)
-    _decode_run(run, texts)
-    return texts
+        continues = not is_literal and len(text) > len(alphabet)
+        if continues and alphabet == "@@" and text.endswith(alphabet):
+            text = text.removesuffix(alphabet)
+        results[index] = (
+            make_visible(text),
+            text.removeprefix(alphabet) if continues and alphabet == "##" else text,
+        )
+    _decode_run(run, results)
+    return results
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
     """Return the bytes of an entry's text in UTF-8, or None if the entry is this text.
 
-    The result is None if `alphabet` is ``"plain"``, if the entry is empty, or if an entry of
-    ``"bytes"`` contains a character that represents no byte.
+    The result is None if the entry is empty, if no part of an entry represents a space or bytes in
+    `alphabet`, or if a character represents no byte in ``"bytes"`` or ``"code points"``.
     """
+    ending = " " if entry.endswith(_WORD_END) and entry != _WORD_END else ""
+    characters = entry.removesuffix(_WORD_END) if ending else entry
+    if not characters:
+        return None
     if alphabet == "bytes":
         table = _byte_of()
-        ending = " " if entry.endswith(_WORD_END) else ""
-        characters = entry.removesuffix(_WORD_END)
-        if characters and all(character in table for character in characters):
+        if all(character in table for character in characters):
             return bytes(table[character] for character in characters) + ending.encode()
+    elif alphabet == "code points":
+        if all(ord(character) < 0x100 for character in characters):
+            return characters.encode("latin-1")
     elif alphabet == "metaspace":
         byte = _BYTE_TOKEN.fullmatch(entry)
         if byte is not None:
             return bytes([int(byte[1], 16)])
-        if entry:
-            return entry.replace(METASPACE, " ").encode("utf-8", "surrogatepass")
+        text = characters.replace(METASPACE, " ") + ending
+        return text.encode("utf-8", "surrogatepass")
     return None
 
 
-def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
-    """Decode consecutive tokens together, and store their display texts in `texts`.
+def _decode_run(run: Sequence[tuple[int, bytes]], results: list[tuple[str, str]]) -> None:
+    """Decode consecutive tokens together, and store their texts in `results`.
 
-    `run` contains, for each token, its index in `texts` and its bytes.
+    `run` contains, for each token, its index in `results` and its bytes. A result is a tuple of the
+    display text and the content, as in `names_and_contents`.
     """
     # Index of the first byte of each token in the joined bytes, and the total number of bytes.
     starts = list(accumulate((len(content) for _, content in run), initial=0))
     # The display text of a token has three pieces, each of which may be empty. `before` is a part,
     # such as ``é 2/2``, of a character that began in an earlier token. `complete` has characters
     # that are only in this token. `after` is the first part, such as ``é 1/2``, of a character that
-    # ends in a later token.
-    before, complete, after = [""] * len(run), [""] * len(run), [""] * len(run)
+    # ends in a later token, which is in `begun`.
+    before, complete, after, begun = ([""] * len(run) for _ in range(4))
     for start, stop, glyph in _characters(b"".join(content for _, content in run)):
         first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
         if first == last:
             complete[first] += glyph
             continue
+        begun[first] = glyph
         for token in range(first, last + 1):
             part = f"{make_visible(glyph)} {token - first + 1}/{last - first + 1} "
             if token == first:
@@ -143,7 +180,8 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
         # make_visible("") is ``∅``. Do not show this next to the name of a part.
         has_parts = before[token] or after[token]
         visible = "" if has_parts and not complete[token] else make_visible(complete[token])
-        texts[index] = f"{before[token]}{visible}{after[token]}".strip(" ")
+        name = f"{before[token]}{visible}{after[token]}".strip(" ")
+        results[index] = (name, _INVALID.sub("", complete[token]) + begun[token])
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:

@@ -395,7 +395,7 @@ def _output_error(
     squares, ones = values.square().sum(dim=-1, keepdim=True), torch.ones_like(values[..., :1])
     sums = _times(exponentials, torch.cat([values, squares, ones], dim=-1))
     total = sums[..., -1:] if sink_term is None else sums[..., -1:] + sink_term
-    sums /= total
+    sums = sums / total
     expected, mean_square = sums[..., :-2], sums[..., -2:-1]
     # Let e = unit * size. If a logit has the error c * e, its weight has the relative error
     # exp(c * e) - 1. `relative` is this relative error divided by c, for c = `_MAX_ROW_ERROR`.

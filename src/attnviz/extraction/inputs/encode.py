@@ -60,7 +60,7 @@ from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
-from attnviz.extraction.tokens.text import display_tokens
+from attnviz.extraction.tokens.text import read_tokens
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.cleanup import Cleanup
 
@@ -441,7 +441,6 @@ class Encoder:
         """Add the tokens of the sequence `name` to a batch."""
         ids = batch.arguments["input_ids" if name == "input" else "decoder_input_ids"]
         tokenizer = self.tokenizer(required=False)
-        encodings = {reading.ids: reading.encoding for reading in batch.readings}
         # The number is 0 for tokens of the first text of a pair, and 1 for those of the second.
         texts = batch.arguments.get("token_type_ids") if name == "input" else None
         if texts is not None and texts.dim() == 3:
@@ -450,16 +449,14 @@ class Encoder:
         batch.tokens[name] = []
         for index, positions in enumerate(batch.sequences[name].unpadded):
             row = ids[index].tolist()
-            encoding = encodings.get(tuple(row))
-            if tokenizer is None and encoding is None:
-                note = "No tokenizer was passed: tokens are shown as #id."
-                batch.notes += [] if note in batch.notes else [note]
-            tokens = display_tokens(
+            tokens, notes = read_tokens(
                 row,
                 tokenizer=tokenizer,
-                encoding=encoding,
                 sequence=None if texts is None else texts[index].tolist(),
+                readings=batch.readings,
+                target=name == "decoder",
             )
+            batch.notes += [note for note in notes if note not in batch.notes]
             batch.tokens[name].append(
                 tokens if positions is None else selected_tokens(tokens, positions)
             )

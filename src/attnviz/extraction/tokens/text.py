@@ -2,19 +2,31 @@
 
 The display text of a token is the text that views show, such as "·cat". The token's entry in the
 vocabulary of a tokenizer, such as "Ġcat", encodes spaces and other characters in an alphabet, which
-differs between tokenizers.
+differs between tokenizers. Display texts are compared with the text that the tokenizer read, or
+with the text that it returns for the ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from attnviz.extraction.preprocessors import call_reader
-from attnviz.record.tokens import Tokens, number_words
-from attnviz.record.vocabulary import METASPACE, Alphabet, display_texts, guess_alphabet
-from attnviz.record.words import find_words
+from attnviz.extraction.tokens.alignment import AlignedText, number_words_by
+from attnviz.extraction.tokens.reading import Reading
+from attnviz.record.tokens import Tokens, make_visible, number_words, quote
+from attnviz.record.vocabulary import Alphabet, guess_alphabet, names_and_contents
+
+# The reading of a token and the token's index in it. None if no reading has the token.
+Origin = tuple[Reading, int] | None
+
+NO_TOKENIZER_NOTE = "No tokenizer was passed: tokens are shown as #id."
+UNKNOWN_NOTE = (
+    "The tokenizer knows no part of the text: all its tokens stand for unknown words, which the "
+    "model cannot distinguish."
+)
 
 
 def display_tokens(
@@ -23,6 +35,8 @@ def display_tokens(
     tokenizer: Any = None,
     encoding: Any = None,
     sequence: Sequence[int | None] | None = None,
+    readings: Sequence[Reading] = (),
+    target: bool = False,
 ) -> Tokens:
     """Return the tokens with the given ids, with their display texts and words.
 
@@ -31,49 +45,110 @@ def display_tokens(
     ids : sequence of int
         Vocabulary ids.
     tokenizer : PreTrainedTokenizerBase, optional
-        The tokenizer of the ids. If neither `tokenizer` nor `encoding` is passed, the text of a
-        token is ``#id``.
+        The tokenizer of ids that are in none of the `readings`. If no tokenizer is known, the text
+        of a token is ``#id``.
     encoding : tokenizers.Encoding, optional
         Result of a fast tokenizer for the same ids. It states which tokens the tokenizer added, and
         to which text of a pair each token belongs.
     sequence : sequence of (int or None), optional
-        Text of a pair (0 or 1) to which each token belongs. It is ignored if `encoding` is passed.
+        Text of a pair (0 or 1) to which each token belongs. It is ignored for ids with an encoding.
         The default is 0 for all tokens.
+    readings : sequence of Reading, optional
+        Texts that tokenizers converted into ids. They may have other ids, too.
+    target : bool, optional
+        Whether these are ids of a decoder. It matters if a tokenizer has two vocabularies.
 
     Returns
     -------
     Tokens
         A token is special if the tokenizer added it or defines it as special, unless it stands only
-        for unknown words. Special tokens belong to no text. Words are as in `words_of`.
+        for unknown words. Special tokens belong to no text. The words of a text are the parts
+        between white space, or the words of the tokenizer if these are shorter.
 
     Examples
     --------
     >>> display_tokens([5, 17]).text
     ('#5', '#17')
     """
-    ids = [int(identifier) for identifier in ids]
-    special = [False] * len(ids)
     if encoding is not None:
-        special = [bool(flag) for flag in encoding.special_tokens_mask]
-        sequence = encoding.sequence_ids
+        if len(encoding.ids) != len(ids):
+            raise ValueError(f"ids has {len(ids)} entries but text has {len(encoding.ids)} tokens")
+        readings = [Reading(None, (), tuple(ids), encoding, {})]
+    return read_tokens(
+        ids, tokenizer=tokenizer, sequence=sequence, readings=readings, target=target
+    )[0]
+
+
+def read_tokens(
+    ids: Sequence[int],
+    *,
+    tokenizer: Any = None,
+    sequence: Sequence[int | None] | None = None,
+    readings: Sequence[Reading] = (),
+    target: bool = False,
+) -> tuple[Tokens, list[str]]:
+    """Return the tokens as `display_tokens` does, and notes for the record.
+
+    A note says that the display texts, joined, are not the text, or that the tokenizer knows no
+    part of the text.
+    """
+    ids = [int(identifier) for identifier in ids]
+    origins = _origins(ids, readings, tokenizer)
+    made = [origin[0].tokenizer for origin in origins if origin]
+    tokenizer = next((one for one in made if one is not None), tokenizer)
+    special_ids = _special_ids(tokenizer) if tokenizer is not None else set()
+    special = [identifier in special_ids for identifier in ids]
+    sequences = list(sequence) if sequence is not None else [0] * len(ids)
+    entries: list[str | None] = [None] * len(ids)
+    for reading, indices in _by_reading(origins):
+        if reading.encoding is not None:
+            # Each attribute of an encoding is a new list.
+            encoding = reading.encoding
+            masks, numbers = encoding.special_tokens_mask, encoding.sequence_ids
+            encoded = encoding.tokens
+            for position, index in indices:
+                special[position] |= bool(masks[index])
+                sequences[position] = numbers[index]
+                entries[position] = encoded[index]
+    sequences = [
+        None if flag else (number or 0) for flag, number in zip(special, sequences, strict=True)
+    ]
+    vocabulary = Vocabulary(tokenizer, target=target)
+    has_names = tokenizer is not None or any(entries)
     if tokenizer is not None:
-        special_ids = _special_ids(tokenizer)
-        special = [
-            flag or identifier in special_ids for flag, identifier in zip(special, ids, strict=True)
-        ]
-    if sequence is None:
-        sequence = [0] * len(ids)
-    sequence = tuple(
-        None if flag else (0 if number is None else number)
-        for flag, number in zip(special, sequence, strict=True)
-    )
-    return Tokens(
-        text=tuple(_texts(ids, tokenizer, encoding)),
+        named = vocabulary.names(ids)
+    elif has_names:
+        named = names_and_contents(entries, alphabet=guess_alphabet(entries))
+    else:
+        named = [(f"#{identifier}", "") for identifier in ids]
+    row = _Row(ids, origins, special, sequences, vocabulary=vocabulary, named=named)
+    words = row.read()
+    if not has_names:
+        row.notes.append(NO_TOKENIZER_NOTE)
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    regular = [identifier for identifier, flag in zip(ids, special, strict=True) if not flag]
+    if unknown is not None and regular and all(identifier == unknown for identifier in regular):
+        row.notes.append(UNKNOWN_NOTE)
+    result = Tokens(
+        text=tuple(name for name, _ in named),
         special=tuple(special),
-        sequence=sequence,
+        sequence=tuple(sequences),
         ids=tuple(ids),
-        words=words_of(ids, special, sequence, tokenizer=tokenizer, encoding=encoding),
+        words=None if words is None else number_words(words, special, sequences),
     )
+    return result, row.notes
+
+
+def _by_reading(origins: Sequence[Origin]) -> Iterator[tuple[Reading, list[tuple[int, int]]]]:
+    """Yield each reading with the positions of its tokens, and their indices in the reading."""
+    indices: dict[int, list[tuple[int, int]]] = {}
+    for position, origin in enumerate(origins):
+        if origin is not None:
+            indices.setdefault(id(origin[0]), []).append((position, origin[1]))
+    for pairs in indices.values():
+        origin = origins[pairs[0][0]]
+        if origin is not None:
+            yield origin[0], pairs
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
@@ -86,37 +161,357 @@ def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
     >>> token_texts([5, 17], None)
     ['#5', '#17']
     """
-    return _texts(ids, tokenizer, None, separate=True)
-
-
-def _texts(
-    ids: Sequence[int], tokenizer: Any, encoding: Any, *, separate: bool = False
-) -> list[str]:
-    if tokenizer is None and encoding is None:
-        return [f"#{identifier}" for identifier in ids]
     if tokenizer is None:
-        entries: list[str | None] = list(encoding.tokens)
-        return display_texts(entries, alphabet=guess_alphabet(entries))
-    entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # The vocabulary entries of added tokens are literal text, which must not be decoded.
-    added = tokenizer.added_tokens_decoder
-    literal = [identifier in added for identifier in ids]
-    alphabet = alphabet_of(tokenizer)
-    if separate:
-        texts = [
-            display_texts([entry], alphabet=alphabet, literal=[flag])[0]
-            for entry, flag in zip(entries, literal, strict=True)
+        return [f"#{identifier}" for identifier in ids]
+    return [name for name, _ in Vocabulary(tokenizer, target=True).names(ids, separate=True)]
+
+
+class _Row:
+    """Tokens of one row of ids, whose names and words are compared with the text."""
+
+    def __init__(
+        self,
+        ids: list[int],
+        origins: list[Origin],
+        special: list[bool],
+        sequences: list[int | None],
+        *,
+        vocabulary: Vocabulary,
+        named: list[tuple[str, str]],
+    ) -> None:
+        self._ids, self._origins, self._named = ids, origins, named
+        self._special, self._sequences = special, sequences
+        self._vocabulary = vocabulary
+        self._texts: dict[tuple[int, int], AlignedText] = {}
+        self.notes: list[str] = []
+
+    def read(self) -> list[int | None] | None:
+        """Correct the names where they differ from the text, and return the word of each token.
+
+        Words are numbered in each run of tokens of one text. Return None if they are unknown.
+        """
+        words: list[int | None] = [None] * len(self._ids)
+        is_known, count = True, 0
+
+        def run_of(position: int) -> tuple[bool, int | None, int]:
+            origin = self._origins[position]
+            return self._special[position], self._sequences[position], id(origin and origin[0])
+
+        for (is_special, *_), group in groupby(range(len(self._ids)), key=run_of):
+            run = list(group)
+            if is_special:
+                continue
+            numbers = self._words(run)
+            is_known = is_known and numbers is not None
+            for position, number in zip(run, numbers or (), strict=False):
+                words[position] = count + number
+            count += len(run)
+        return words if is_known else None
+
+    def _words(self, run: Sequence[int]) -> list[int] | None:
+        """Return the number of the word of each token in a run, or None if words are unknown."""
+        ids = [self._ids[position] for position in run]
+        origin = self._origins[run[0]]
+        if origin is None and getattr(self._vocabulary.tokenizer, "is_fast", False):
+            origin = self._vocabulary.read_again(ids)
+        encoding = origin[0].encoding if origin else None
+        first = origin[1] if origin else 0
+        own = None if encoding is None else encoding.word_ids[first : first + len(run)]
+        text, decoded = self._text_of(origin, self._sequences[run[0]]), None
+        if text is None or own is None:
+            decoded = self._vocabulary.decoded(ids)
+        spans = self._spans(run, text or decoded, origin, decoded)
+        if own is None and text is not None and decoded is not None:
+            own = self._split(run, decoded)
+        if own is None and spans is None and len(run) > 1:
+            return None
+        return number_words_by(spans or [None] * len(run), own)
+
+    def _split(self, run: Sequence[int], decoded: AlignedText) -> list[int] | None:
+        """Return the words of a tokenizer written in Python, which puts spaces between them.
+
+        Some of these tokenizers put spaces between all tokens. Only spaces next to a character
+        that is no letter of an alphabet and no digit are between words, as in BERT.
+        """
+        contents = [self._content(position) for position in run]
+        spans = decoded.find(contents)
+        if spans is None:
+            return None
+        numbers = number_words_by(spans)
+        words, number = [0], 0
+        for index in range(1, len(run)):
+            around = ((contents[index - 1] or "")[-1:], (contents[index] or "")[:1])
+            differs = numbers[index] != numbers[index - 1]
+            number += differs and not all(_is_letter(character) for character in around)
+            words.append(number)
+        return words
+
+    def _text_of(self, origin: Origin, number: int | None) -> AlignedText | None:
+        if origin is None or not origin[0].texts:
+            return None
+        reading = origin[0]
+        if reading.encoding is None or number is None or number >= len(reading.texts):
+            number = -1
+        key = (id(reading), number)
+        if key not in self._texts:
+            text = "\n".join(reading.texts) if number < 0 else reading.texts[number]
+            self._texts[key] = AlignedText(text)
+        return self._texts[key]
+
+    def _content(self, position: int) -> str | None:
+        """Return the part of the text for which a token stands, or None for an unknown word."""
+        name, content = self._named[position]
+        is_unknown = self._ids[position] == self._vocabulary.unknown or name in _UNKNOWN
+        return None if is_unknown else content
+
+    def _spans(
+        self,
+        run: Sequence[int],
+        text: AlignedText | None,
+        origin: Origin,
+        decoded: AlignedText | None,
+    ) -> list[Any] | None:
+        """Compare the names of a run with its text, and return the parts of the text of its tokens.
+
+        If the names are not the text, they are replaced by what the tokenizer returns for the ids.
+        If that is not the text either, add a note. Return None if the parts are unknown.
+        """
+        if text is None:
+            text = AlignedText("".join(self._named[position][1] for position in run))
+        contents = [self._content(position) for position in run]
+        spans = text.find(contents, advance=True)
+        if spans is not None:
+            return spans
+        ids = [self._ids[position] for position in run]
+        decoded = decoded or self._vocabulary.decoded(ids)
+        is_decoded = decoded is not None and decoded.find(contents) is not None
+        for named in self._vocabulary.other_names(ids):
+            repaired = [
+                None if content is None else piece
+                for content, (_, piece) in zip(contents, named, strict=True)
+            ]
+            spans = text.find(repaired, advance=True)
+            if spans is not None or (
+                not is_decoded and decoded is not None and decoded.find(repaired) is not None
+            ):
+                for position, content, name in zip(run, contents, named, strict=True):
+                    if content is not None:
+                        self._named[position] = name
+                break
+        if spans is None and origin is not None and origin[0].texts:
+            names = "".join(content or "…" for content in map(self._content, run))
+            self.notes.append(
+                f"The tokenizer does not read the text as it is: {quote(text.text.strip())} was "
+                f"read as {quote(names.strip())}."
+            )
+        if spans is None and origin is not None and origin[0].encoding is not None:
+            return _offset_spans(run, origin, text, self._sequences[run[0]])
+        return spans
+
+
+def _is_letter(character: str) -> bool:
+    """Whether a character is a letter of an alphabet or a digit, or no character."""
+    return not character or (character.isalnum() and unicodedata.category(character) != "Lo")
+
+
+def _offset_spans(
+    run: Sequence[int], origin: tuple[Reading, int], text: AlignedText, number: int | None
+) -> list[Any] | None:
+    """Return the part of the text of each token as the tokenizers library states it."""
+    reading, first = origin
+    if not reading.texts:
+        return None
+    starts = reading.starts[number or 0] if number is not None else None
+    offsets, words = reading.encoding.offsets, reading.encoding.word_ids
+    spans: list[Any] = []
+    for index in range(first, first + len(run)):
+        (start, stop), word = offsets[index], words[index]
+        offset = starts[word] if starts is not None and word is not None else 0
+        spans.append(text.part(offset + start, offset + stop))
+    return spans
+
+
+class Vocabulary:
+    """Names of the ids of a tokenizer.
+
+    A tokenizer for translation may have two vocabularies. `target` is whether the ids are those of
+    the target.
+    """
+
+    def __init__(self, tokenizer: Any, *, target: bool) -> None:
+        self.tokenizer = tokenizer
+        self.unknown = getattr(tokenizer, "unk_token_id", None)
+        # Ids are converted by the target vocabulary if a tokenizer has two.
+        source = None if target else getattr(tokenizer, "get_src_vocab", None)
+        self._source = (
+            None if source is None else {number: entry for entry, number in source().items()}
+        )
+
+    def _entries(self, ids: Sequence[int]) -> list[str | None]:
+        if self._source is not None:
+            return [self._source.get(identifier) for identifier in ids]
+        return list(self.tokenizer.convert_ids_to_tokens(list(ids)))
+
+    def names(
+        self, ids: Sequence[int], *, separate: bool = False, alphabet: Alphabet | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the display text and the content of each token, from the vocabulary.
+
+        `separate` is whether a token is named without regard to the tokens around it. The default
+        of `alphabet` is that of the tokenizer.
+        """
+        entries = self._entries(ids)
+        delimiter = getattr(self.tokenizer, "word_delimiter_token", None)
+        entries = [" " if entry is not None and entry == delimiter else entry for entry in entries]
+        # The vocabulary entries of added tokens are literal text, which must not be decoded.
+        added = self.tokenizer.added_tokens_decoder
+        literal = [identifier in added for identifier in ids]
+        alphabet = alphabet or alphabet_of(self.tokenizer)
+        if separate:
+            named = [
+                names_and_contents([entry], alphabet=alphabet, literal=[flag])[0]
+                for entry, flag in zip(entries, literal, strict=True)
+            ]
+        else:
+            named = names_and_contents(entries, alphabet=alphabet, literal=literal)
+        roles = self._roles() if not all(entry and entry.isprintable() for entry in entries) else {}
+        return [
+            (f"#{identifier}", "") if entry is None else (roles.get(entry, name), content)
+            for identifier, entry, (name, content) in zip(ids, entries, named, strict=True)
         ]
-    else:
-        texts = display_texts(entries, alphabet=alphabet, literal=literal)
-    return [
-        f"#{identifier}" if entry is None else text
-        for identifier, entry, text in zip(ids, entries, texts, strict=True)
-    ]
+
+    def _roles(self) -> dict[str, str]:
+        """Return names for special tokens whose entries have no glyph, such as those of CANINE."""
+        roles = {str(entry): role for role, entry in self.tokenizer.special_tokens_map.items()}
+        return {
+            entry: f"[{role.removesuffix('_token').upper()}]"
+            for entry, role in roles.items()
+            if not entry.isprintable()
+        }
+
+    def decode(self, ids: Sequence[int]) -> str | None:
+        """Return the text that the tokenizer returns for ids, or None if it cannot."""
+        try:
+            if self._source is not None:
+                text = self.tokenizer.convert_tokens_to_string(self._entries(ids))
+            else:
+                text = self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+        except Exception:  # noqa: BLE001 - names do not depend on a tokenizer that cannot decode
+            return None
+        return text if isinstance(text, str) else None
+
+    def decoded(self, ids: Sequence[int]) -> AlignedText | None:
+        """Return the decoded text of ids, to compare tokens with it."""
+        text = None if self.tokenizer is None else self.decode(ids)
+        return None if text is None else AlignedText(text)
+
+    def other_names(self, ids: Sequence[int]) -> Iterator[list[tuple[str, str]]]:
+        """Yield other display texts and contents of tokens, if those of `names` are not the text.
+
+        They are the pieces of the decoded text, and then the names in other alphabets.
+        """
+        if self.tokenizer is None:
+            return
+        pieces = self._pieces(ids)
+        if pieces is not None:
+            yield pieces
+        for alphabet in _PROBES:
+            yield self.names(ids, alphabet=alphabet)
+
+    def _pieces(self, ids: Sequence[int]) -> list[tuple[str, str]] | None:
+        """Return the display text and the content of each token, from the decoded text.
+
+        Each token has what it adds to the decoded text of the few tokens before it. Return None if
+        the tokenizer cannot decode, or if it drops a token, such as the second of two equal ones.
+        """
+        pieces: list[tuple[str, str]] = []
+        waiting = 0
+        for position in range(len(ids)):
+            first = max(0, position - _WINDOW)
+            before = self.decode(ids[first:position]) if position > first else ""
+            text = self.decode(ids[first : position + 1])
+            if before is None or text is None:
+                return None
+            # The replacement character stands for the bytes of an incomplete character.
+            before, text = before.rstrip("\ufffd"), text.rstrip("\ufffd")
+            piece = text[_num_common(before, text) :]
+            pieces.append((make_visible(piece), piece))
+            if not piece:
+                waiting += 1
+                continue
+            if waiting:
+                parts = len(piece[0].encode("utf-8", "surrogatepass"))
+                if parts != waiting + 1:
+                    return None
+                glyph = make_visible(piece[0])
+                pieces[-parts:] = [(f"{glyph} {part + 1}/{parts}", "") for part in range(parts)]
+                rest = f" {make_visible(piece[1:])}" if piece[1:] else ""
+                pieces[-1] = (pieces[-1][0] + rest, piece)
+            waiting = 0
+        return None if waiting else pieces
+
+    def read_again(self, ids: Sequence[int]) -> Origin:
+        """Decode ids and encode the text again, or return None if this gives other ids."""
+        text = self.decode(ids)
+        if text is None:
+            return None
+        encoded = call_reader(self.tokenizer, text, add_special_tokens=False, verbose=False)
+        if list(encoded["input_ids"]) != list(ids) or not encoded.encodings:
+            return None
+        return Reading(self.tokenizer, (text,), tuple(ids), encoded.encodings[0], {}), 0
+
+
+def _num_common(first: str, second: str) -> int:
+    """Return the number of characters at the beginning that two texts have in common."""
+    pairs = enumerate(zip(first, second, strict=False))
+    shorter = min(len(first), len(second))
+    return next((index for index, (one, other) in pairs if one != other), shorter)
+
+
+# Entries for unknown words in vocabularies of tokenizers that do not state theirs.
+_UNKNOWN = {"<unk>", "[UNK]"}
+# Maximum number of tokens before a token with which it is decoded.
+_WINDOW = 6
+
+
+def _origins(ids: Sequence[int], readings: Sequence[Reading], tokenizer: Any) -> list[Origin]:
+    """Return the origin of each token in the readings."""
+    origins: list[Origin] = [None] * len(ids)
+    row = tuple(ids)
+    # If readings have the same ids, the last of the model's own tokenizer has priority.
+    ranked = sorted(readings, key=lambda reading: reading.tokenizer is tokenizer)[::-1]
+    for reading in ranked:
+        if reading.ids == row:
+            return [(reading, index) for index in range(len(row))]
+    # A row may have padding or a start token that the reading lacks, or the other way around.
+    for reading in sorted(ranked, key=lambda reading: -len(reading.ids)):
+        special = set() if reading.tokenizer is None else _special_ids(reading.tokenizer)
+        for shift in _shifts(row, reading.ids, special):
+            for position in range(max(0, shift), min(len(row), len(reading.ids) + shift)):
+                if origins[position] is None and row[position] == reading.ids[position - shift]:
+                    origins[position] = (reading, position - shift)
+    return origins
+
+
+def _shifts(row: tuple[int, ...], ids: tuple[int, ...], special: set[int]) -> Iterator[int]:
+    """Yield the positions in `row` at which `ids` begin, apart from special tokens at their ends.
+
+    If `row` is a part of `ids`, yield the negative position of `row` in `ids`.
+    """
+    for inner, outer, sign in ((ids, row, 1), (row, ids, -1)):
+        regular = [index for index, number in enumerate(inner) if number not in special]
+        if not regular:
+            return
+        core = inner[regular[0] : regular[-1] + 1]
+        starts = range(len(outer) - len(core) + 1)
+        matches = [start for start in starts if outer[start : start + len(core)] == core]
+        if matches:
+            yield from (sign * (start - regular[0]) for start in matches[:1])
+            return
 
 
 def _special_ids(tokenizer: Any) -> set[int]:
-    """Return the ids of special tokens, including those of chat templates.
+    """Return the ids of special tokens, including those of chat templates and languages.
 
     The token for unknown words is included only if it has another role, too, such as padding.
     """
@@ -124,6 +519,9 @@ def _special_ids(tokenizer: Any) -> set[int]:
     special.update(
         identifier for identifier, token in tokenizer.added_tokens_decoder.items() if token.special
     )
+    languages = getattr(tokenizer, "lang_code_to_id", None)
+    if isinstance(languages, Mapping):
+        special.update(languages.values())
     unknown = tokenizer.unk_token_id
     others = {
         getattr(tokenizer, f"{role}_token_id", None)
@@ -134,120 +532,33 @@ def _special_ids(tokenizer: Any) -> set[int]:
     return special
 
 
-# Character that stands for a space in vocabulary entries, by alphabet (see `alphabet_of`).
-_SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
-# Characters that stand for a line break, a tab or a carriage return, by alphabet.
-_BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
-# Vocabulary entries that stand for a single byte, and the character of this byte.
-_BYTE_ENTRIES = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
-_WORD_END = "</w>"
-
-Words = Sequence[int | None]
-
-
-def words_of(
-    ids: Sequence[int],
-    special: Sequence[bool],
-    sequence: Sequence[int | None],
-    *,
-    tokenizer: Any = None,
-    encoding: Any = None,
-) -> tuple[int | None, ...] | None:
-    """Return the number of the word to which each token belongs.
-
-    Parameters
-    ----------
-    ids : sequence of int
-        Vocabulary ids.
-    special : sequence of bool
-        Whether each token is special.
-    sequence : sequence of (int or None)
-        Text of a pair (0 or 1) to which each token belongs. None for special tokens.
-    tokenizer : PreTrainedTokenizerBase, optional
-        The tokenizer of the ids.
-    encoding : tokenizers.Encoding, optional
-        Result of a fast tokenizer for the same ids.
-
-    Returns
-    -------
-    tuple of (int or None), or None
-        Numbers in the format of `Tokens.words`, or None if words are unknown. Words are those of a
-        fast tokenizer that splits a text into words. In other cases (Llama 2, Gemma), words are
-        determined from spaces and other marks in the vocabulary entries.
-    """
-    if tokenizer is None and encoding is None:
-        return None
-    if tokenizer is None:
-        entries = list(encoding.tokens)
-        alphabet = guess_alphabet(entries)
-    else:
-        entries = [entry or "" for entry in tokenizer.convert_ids_to_tokens(list(ids))]
-        alphabet = alphabet_of(tokenizer)
-    space = _SPACE[alphabet]
-    entries = [_BYTE_ENTRIES.get(entry, entry.replace(_WORD_END, space)) for entry in entries]
-    word_ids: Words | None = None
-    if encoding is not None:
-        word_ids = encoding.word_ids
-    elif getattr(tokenizer, "is_fast", False):
-        word_ids = _encoded_again(ids, special, sequence, tokenizer)
-    if word_ids is not None:
-        words = number_words(word_ids, special, sequence)
-        if _are_words(words, entries, space, _BREAKS[alphabet]):
-            return words
-    return find_words(entries, special, sequence, space=space, breaks=_BREAKS[alphabet])
-
-
-def _encoded_again(
-    ids: Sequence[int], special: Sequence[bool], sequence: Sequence[int | None], tokenizer: Any
-) -> Words | None:
-    """Decode the ids, encode the text again, and return the word of each token in this encoding.
-
-    Consecutive tokens of one text, without special tokens, are encoded together. In each encoding,
-    words are counted from 0. The word of a special token is None. Return None if any new ids differ
-    from `ids`, because then the words are not those of the tokens.
-    """
-    words: list[int | None] = []
-    runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
-    for (is_special, _), positions in runs:
-        run = [ids[position] for position in positions]
-        if is_special:
-            words += [None] * len(run)
-            continue
-        text = tokenizer.decode(run, clean_up_tokenization_spaces=False)
-        encoded = call_reader(tokenizer, text, add_special_tokens=False, verbose=False)
-        if list(encoded["input_ids"]) != run:
-            return None
-        words += encoded.word_ids()
-    return words
-
-
-def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word has a space between two characters.
-
-    Some tokenizers return phrases with spaces as words. These are not words for a reader.
-    `words` has the number of each token's word, and `entries` the vocabulary entry of each token.
-    """
-    grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
-    return not any(
-        space in "".join(entry for _, entry in pairs).strip(space + breaks)
-        for word, pairs in grouped
-        if word is not None
-    )
+# Entries of a vocabulary, and the text that they stand for in an alphabet.
+_PROBES: dict[Alphabet, tuple[list[str], str]] = {
+    "bytes": (["Ã", "©", "Ġ", "a"], "é a"),
+    "code points": (["Ã", "©", " ", "a"], "é a"),
+    "metaspace": (["▁a", "▁a"], "a a"),
+    "##": (["a", "##b"], "ab"),
+    "@@": (["a@@", "b"], "ab"),
+}
 
 
 def alphabet_of(tokenizer: Any) -> Alphabet:
-    """Return the alphabet of a tokenizer: how the entries of its vocabulary encode characters."""
+    """Return the alphabet of a tokenizer: how the entries of its vocabulary encode characters.
+
+    The tokenizer's own conversion of entries into a text is called with entries of each alphabet.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        # A tokenizer written in Python does not define its alphabet. Guess it from the vocabulary.
-        return guess_alphabet(list(tokenizer.get_vocab()))
-    parts = "".join(
-        part.__getstate__().decode()
-        for part in (backend.pre_tokenizer, backend.decoder)
-        if part is not None
-    )
-    if "ByteLevel" in parts:
-        return "bytes"
-    if METASPACE in parts or "\\u2581" in parts or "ByteFallback" in parts:
-        return "metaspace"
+    join: Callable[[list[str]], Any] = tokenizer.convert_tokens_to_string
+    if backend is not None:
+        if backend.decoder is None:
+            # Without a decoder, a tokenizer defines no text. Guess it from the vocabulary.
+            return guess_alphabet(list(tokenizer.get_vocab()))
+        join = backend.decoder.decode
+    for alphabet, (entries, expected) in _PROBES.items():
+        try:
+            text = join(entries)
+        except Exception:  # noqa: BLE001, S112 - the conversion is not made for such entries
+            continue
+        if isinstance(text, str) and text.strip().lower() == expected:
+            return alphabet
     return "plain"

@@ -1,0 +1,146 @@
+"""Alignment of tokens with the text that a tokenizer read, and words of the text.
+
+Tokenizers change texts before they split them: case, accents, white space and compatibility forms
+of characters. The comparison tolerates these changes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
+
+# First and last of the parts between white space that have a character of the token. None if the
+# token has only white space.
+Span = tuple[int, int] | None
+
+
+def plain(text: str) -> str:
+    """Return a text without white space, case, accents, marks and characters without a glyph.
+
+    >>> plain("Café  ﬁne")
+    'cafefine'
+    """
+    if text.isascii():
+        return "".join(text.split()).casefold()
+    text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    return "".join(
+        character
+        for character in text
+        if not character.isspace() and unicodedata.category(character) not in _IGNORED
+    )
+
+
+_IGNORED = {"Mn", "Me", "Cf", "Cc"}
+
+
+class AlignedText:
+    """A text with which the contents of tokens are compared from its beginning to its end."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._position = 0
+
+    @cached_property
+    def _plain(self) -> str:
+        return plain(self.text)
+
+    @cached_property
+    def _matches(self) -> list[re.Match[str]]:
+        return list(re.finditer(r"\S+", self.text))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Index in `_plain` of the first character of each part between white space."""
+        lengths = (len(plain(match[0])) for match in self._matches)
+        return list(accumulate(lengths, initial=0))[:-1]
+
+    def part(self, start: int, stop: int) -> Span:
+        """Return the parts between white space that contain text[start:stop]."""
+        inside = self.text[start:stop]
+        if not inside.strip():
+            return None
+        begins = [match.start() for match in self._matches]
+        first = start + len(inside) - len(inside.lstrip())
+        last = start + len(inside.rstrip()) - 1
+        return bisect_right(begins, first) - 1, bisect_right(begins, last) - 1
+
+    def find(self, contents: Sequence[str | None], *, advance: bool = False) -> list[Span] | None:
+        """Return the parts of the text that tokens contain, or None if the text lacks them.
+
+        `contents` has the text of each token, or None for a token that stands for any text. The
+        text before the first token is skipped. If `advance` is True, the search begins after the
+        tokens of the last such call.
+        """
+        plains = [None if content is None else plain(content) for content in contents]
+        position, unknown = (self._position if advance else 0), 0
+        spans: list[Span] = []
+        index = 0
+        while index < len(plains):
+            stop = index
+            while stop < len(plains) and plains[stop] is not None:
+                stop += 1
+            if stop == index:
+                unknown += 1
+                index += 1
+                continue
+            known = [part or "" for part in plains[index:stop]]
+            start = self._plain.find("".join(known), position)
+            if start < 0:
+                return None
+            spans += self._unknown(position, start, unknown)
+            unknown = 0
+            for part, content in zip(known, contents[index:stop], strict=True):
+                span = self._span(start, start + len(part))
+                if span is None and not (content or "").isspace() and spans and spans[-1]:
+                    # The rest of a character, or an accent, belongs to the character before.
+                    span = spans[-1][1], spans[-1][1]
+                spans.append(span)
+                start += len(part)
+            position, index = start, stop
+        spans += self._unknown(position, len(self._plain), unknown)
+        if advance:
+            self._position = position
+        return spans
+
+    def _span(self, start: int, stop: int) -> Span:
+        if start == stop:
+            return None
+        return bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1) - 1
+
+    def _unknown(self, start: int, stop: int, count: int) -> list[Span]:
+        """Return the parts of `count` unknown words in the text between two known tokens."""
+        gap = self._span(start, stop)
+        if gap is None:
+            return [None] * count
+        first, last = gap
+        return [(min(first + number, last), min(first + number, last)) for number in range(count)]
+
+
+def number_words_by(spans: Sequence[Span], own: Sequence[object] | None = None) -> list[int]:
+    """Return the number of the word of each token in a text.
+
+    `spans` has the parts of the text between white space, and `own` the word of each token by the
+    tokenizer, if it is known. A word begins at the first token, and where any of these differs. A
+    token of white space belongs to the next word, and at the end to the last word.
+
+    >>> number_words_by([(0, 0), None, (1, 1), (1, 1)])
+    [0, 1, 1, 1]
+    """
+    following: list[Span] = []
+    for span in reversed(spans):
+        following.append(span or (following[-1] if following else None))
+    following.reverse()
+    words: list[int] = []
+    last: Span = None
+    for index, span in enumerate(spans):
+        begins = index > 0 and own is not None and own[index] != own[index - 1]
+        after = following[index]
+        if last is not None and after is not None and after[0] > last[1]:
+            begins, last = True, after
+        words.append(words[-1] + begins if words else 0)
+        last = span or last
+    return words
