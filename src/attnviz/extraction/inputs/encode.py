@@ -55,6 +55,7 @@ from attnviz.extraction.inputs.target import (
     target_texts,
 )
 from attnviz.extraction.inputs.truncate import Truncation, notes_on_cuts, read_truncation
+from attnviz.extraction.inputs.windows import window_notes
 from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.extraction.tokens.frames import length_notes
@@ -221,7 +222,9 @@ class Encoder:
         if processed is not None:
             return self._batch_of_processed(processed)
         if isinstance(example, Mapping):
-            return self._encode_mapping(example)
+            batch = self._encode_mapping(example)
+            batch.example_notes = window_notes(example, batch.size)
+            return batch
         if isinstance(example, torch.Tensor | np.ndarray | list):
             return self._encode_mapping({"input_ids": example})
         raise TypeError(
