@@ -14,6 +14,7 @@
 #   make format      format Python and TypeScript
 #   make kernels     run kernels of linear layers in Triton's interpreter (Linux)
 #   make coverage    check every model type of transformers (10 minutes), write docs/coverage.md
+#   make calls       compare what pipelines and other wrappers read with records (2 minutes)
 #   make bench       compare with other tools (14 minutes), write docs/benchmarks.md
 #   make gpu         run the tests that need a CUDA device, also those of kernels if .venv has them
 #   make counts      measure bytes, requests and DOM nodes again, with which make test compares
@@ -33,10 +34,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
+.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage calls bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,25s/^#//p' Makefile
+	@sed -n '3,26s/^#//p' Makefile
 
 # Install everything that attnviz needs to run, and build the front-end.
 environment:
@@ -136,6 +137,9 @@ kernels: test-environment .kernels
 coverage: test-environment .kinds
 	PYTHONPATH=tests:.kinds $(VENV_PYTHON) -m model_types
 	$(VENV_PYTHON) -m pytest model_types/of_all_types.py --junitxml=test-results/coverage.xml
+
+calls: test-environment
+	PYTHONPATH=tests $(VENV_PYTHON) -m model_types.calls
 
 # A separate folder with the tools that attnviz is compared with.
 .bench: constraints-bench.txt
