@@ -203,3 +203,32 @@ def test_tensors_of_an_own_call_can_be_used_for_gradients(checkpoint_folder: Pat
     pair = ("the cat sat", "on the mat")
     result = av.attribute(encoder, pair, answer=lambda outputs: outputs.logits[0, 0])
     assert len(result.tokens) == 7
+
+
+def test_a_method_is_an_own_call(checkpoint_folder: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    encoder = library.SentenceTransformer(
+        str(checkpoint_folder), device="cpu", prompts={"query": "question: "}
+    )
+    ids = encoder.tokenizer(f"question: {TEXT}")["input_ids"]
+    for model, inputs in (
+        (encoder.encode_query, TEXT),
+        (encoder, {"inputs": TEXT, "task": "query"}),
+        (encoder, {"inputs": TEXT, "prompt_name": "query"}),
+    ):
+        assert av.extract(model, inputs).tokens.ids == tuple(ids)
+
+
+def test_a_call_of_a_part_of_the_model_is_an_error() -> None:
+    class Features(transformers.FeatureExtractionPipeline):  # type: ignore[misc]
+        def _forward(self, model_inputs: Any) -> Any:
+            return self.model.text_model(**model_inputs)
+
+    _, processor = av.demos.load("vision-language")
+    texts = transformers.CLIPTextConfig(
+        hidden_size=16, num_attention_heads=2, num_hidden_layers=2, intermediate_size=16
+    )
+    config = transformers.CLIPConfig(text_config=texts.to_dict(), projection_dim=8)
+    pipe = Features(model=transformers.CLIPModel(config).eval(), tokenizer=processor.tokenizer)
+    with pytest.raises(ValueError, match=r"Features does not call CLIPModel .* part text_model"):
+        av.extract(pipe, "the cat")

@@ -98,7 +98,8 @@ def extract(
         A transformers model, a hub id, a folder, a pipeline, a model of timm, or an object that
         contains one transformers model. A pipeline and an object of sentence-transformers prepare
         the inputs themselves, with their own settings: the record has the input that the model
-        gets in ``pipe(inputs)``, ``SentenceTransformer.encode`` or ``CrossEncoder.predict``.
+        gets in ``pipe(inputs)``, ``SentenceTransformer.encode`` or ``CrossEncoder.predict``. Pass a
+        method to record another call, such as ``encoder.encode_query``.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
         messages, the output of a tokenizer or processor, or ids (a tensor, an array or a list).

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -54,6 +55,8 @@ class Loaded:
     prepares : bool
         Whether `wrapper` prepares inputs for the model. False if the caller passed another
         tokenizer or processor than that of `wrapper`.
+    method : callable or None
+        The method of `wrapper` that reads inputs, if the caller passed this method.
     notes : tuple of str
         Notes for all records of the model, such as settings that could not be loaded.
     """
@@ -63,6 +66,7 @@ class Loaded:
     processor: Any
     wrapper: Any = None
     prepares: bool = False
+    method: Callable[[Any], Any] | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,10 +83,11 @@ class Loaded:
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Load a model, and the tokenizer and processor that the caller passed or `model` contains.
 
-    `model` is a model, a hub id, a folder, a pipeline, an object that contains a model, or the
-    result of an earlier call, which is returned as it is. A `tokenizer` or `processor` is an
-    object, a hub id or a folder. The tokenizer and processor that are saved with the model are not
-    loaded here, because they may not be needed (see `attnviz.extraction.preprocessors`).
+    `model` is a model, a hub id, a folder, a pipeline, an object that contains a model, a method of
+    such an object, or the result of an earlier call, which is returned as it is. A `tokenizer` or
+    `processor` is an object, a hub id or a folder. The tokenizer and processor that are saved with
+    the model are not loaded here, because they may not be needed (see
+    `attnviz.extraction.preprocessors`).
 
     If a model of sentence-transformers was saved at the hub id or folder, that model is loaded,
     because its settings, such as a prompt, change what the model reads. If the library is not
@@ -96,6 +101,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     if isinstance(model, Loaded):
         return model
     notes: list[str] = []
+    method = model if inspect.ismethod(model) else None
+    if method is not None:
+        model = method.__self__
     if isinstance(model, str | PathLike):
         if isinstance(model, str) and " " in model and not Path(model).exists():
             raise TypeError(
@@ -127,7 +135,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             "transformers.PreTrainedTokenizerFast(tokenizer_object=...)."
         )
     wrapper = None if wrapper is model else wrapper
-    return Loaded(model, tokenizer, processor, wrapper, prepares, tuple(notes))
+    return Loaded(model, tokenizer, processor, wrapper, prepares, method, tuple(notes))
 
 
 def _unwrapped(model: Any) -> Any:

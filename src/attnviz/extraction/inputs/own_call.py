@@ -47,6 +47,10 @@ _SENTENCE_METHODS = {
 _LIBRARIES = ("abc", "builtins", "sentence_transformers", "torch", "transformers", "typing")
 # Methods of these classes that call the model.
 _CALLING = {"__call__", "_forward", "encode", "forward", "predict", "run_single"}
+# Names of the first argument of the methods that read an input.
+_INPUT_NAMES = ("inputs", "sentences", "image", "images", "audio")
+# Pipelines whose code calls the model several times for one part of an input.
+_REPEATING = {"TableQuestionAnsweringPipeline"}
 # Attributes of objects that contain a model, with settings of how they prepare an input.
 _SETTINGS = ("max_length", "max_seq_length", "default_prompt_name", "truncation", "prefix")
 
@@ -65,12 +69,15 @@ class OwnCall:
         Keyword arguments with which the image processor was called before.
     is_whole : bool
         Whether the call has the whole input, and not only a part of it.
+    module : str or None
+        Path of the inner model that was called instead of the model, such as a text encoder.
     """
 
     arguments: dict[str, Any]
     generation: dict[str, Any] | None = None
     image_options: dict[str, Any] = field(default_factory=dict)
     is_whole: bool = True
+    module: str | None = None
 
 
 def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | None, list[str]]:
@@ -104,6 +111,13 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
             f"from 0 to {count - 1}."
         )
     call, notes = calls[number], []
+    if call.module is not None:
+        inner = loaded.model.get_submodule(call.module)
+        raise ValueError(
+            f"inputs: {name} does not call {type(loaded.model).__name__} for this input, but its "
+            f"part {call.module} ({type(inner).__name__}). Pass this part as the model, and the "
+            "output of the tokenizer or processor as inputs."
+        )
     if count > 1:
         call.is_whole = False
         others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
@@ -160,37 +174,54 @@ def _entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
     library = sys.modules.get("sentence_transformers")
     for name, method in _SENTENCE_METHODS.items():
         if isinstance(wrapper, getattr(library, name, ())):
-            return partial(_run_on_list, getattr(wrapper, method))
-    return None
+            return partial(_run_on_list, loaded.method or getattr(wrapper, method))
+    return loaded.method
 
 
 def _run_on_list(method: Callable[..., Any], example: Any) -> Any:
-    takes_progress = "show_progress_bar" in inspect.signature(method).parameters
-    return method([example], **({"show_progress_bar": False} if takes_progress else {}))
+    """Call a method of sentence-transformers with a list of one example."""
+    example, options = _by_name(method, example)
+    # Methods for queries and documents have their own prompts.
+    task = getattr(method, "__self__", None), f"encode_{options.get('task')}"
+    if hasattr(*task):
+        method = getattr(*task)
+        del options["task"]
+    if "show_progress_bar" in inspect.signature(method).parameters:
+        options.setdefault("show_progress_bar", False)
+    return method([example], **options)
+
+
+def _by_name(method: Callable[..., Any], example: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the input in an example of `attnviz.extract`, and further arguments of a method.
+
+    The keys of a mapping may be names of arguments. The first is the input.
+    """
+    if not isinstance(example, Mapping):
+        return example, {}
+    options = dict(example)
+    first = next(iter(inspect.signature(method).parameters))
+    name = next((key for key in (first, *_INPUT_NAMES) if key in options), None)
+    return (example, {}) if name is None else (options.pop(name), options)
 
 
 def _run_pipeline(pipe: transformers.Pipeline, example: Any) -> Any:
     """Call a pipeline with an example of `attnviz.extract`.
 
-    A mapping whose keys are parameters of the call is passed as keyword arguments. A pair is passed
-    as the pipeline's task requires.
+    The two parts of a tuple are passed as the task of the pipeline requires.
     """
     call: Any = pipe
-    if isinstance(example, Mapping):
-        parameters = inspect.signature(type(pipe).__call__).parameters
-        first = next(name for name in parameters if name != "self")
-        by_name = first in example or "candidate_labels" in example
-        return call(**example) if by_name else call(example)
     if not isinstance(example, tuple):
-        return call(example)
-    # The first of a pair is the text, image or sound, and the second is a text.
-    are_texts = all(isinstance(part, str) for part in example)
-    swapped = isinstance(example[0], str) and not are_texts
+        value, options = _by_name(pipe.__call__, example)
+        return call(value, **options)
+    # The first of two parts is a text, image or sound, and the second is a text.
+    are_alike = isinstance(example[0], str) == isinstance(example[1], str)
+    swapped = isinstance(example[0], str) and not are_alike
     media, text = example[::-1] if swapped else example
     if pipe.task.startswith("zero-shot"):
         result = call(media, candidate_labels=[text], hypothesis_template="{}")
-    elif isinstance(media, str):
-        result = call({"text": media, "text_pair": text})
+    elif are_alike:
+        is_text = isinstance(media, str)
+        result = call({"text": media, "text_pair": text} if is_text else [media, text])
     elif pipe.task == "document-question-answering":
         result = call(image=media, question=text)
     else:
@@ -206,9 +237,9 @@ def observe(loaded: Loaded, run: Callable[[], Any]) -> tuple[list[OwnCall], Exce
     is called, `run` runs to its end instead, because it may call the model several times. Other
     threads may use the model at the same time.
     """
-    calls: list[OwnCall] = []
+    observer = _Observer(loaded)
     with calling_lock, Cleanup() as undo, undo:
-        _watch(loaded, calls, undo)
+        observer.watch(undo)
         try:
             run()
         except _ReachedError:
@@ -216,68 +247,111 @@ def observe(loaded: Loaded, run: Callable[[], Any]) -> tuple[list[OwnCall], Exce
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - the caller decides
-            return calls, error
-    return calls, None
+            return observer.calls, error
+    return observer.calls, None
 
 
-def _watch(loaded: Loaded, calls: list[OwnCall], undo: Cleanup) -> None:
-    model: Any = loaded.model
-    wrapper = loaded.wrapper
-    stops = not _has_own_calls(wrapper)
-    running = False
-    image_options: dict[str, Any] = {}
+class _Observer:
+    """Observer of the calls that the user's own object makes of its model.
 
-    def reached(call: OwnCall, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        nonlocal running
-        if running:
-            # This is a step of a generation.
-            return method(*args, **kwargs)
-        calls.append(call)
-        if stops:
-            raise _ReachedError
-        running = True
-        try:
-            return method(*args, **kwargs)
-        finally:
-            running = False
+    Methods that replace others get the replaced method as their first argument.
+    """
 
-    def watch_forward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        inputs = _inputs(_bound(forward, args, kwargs))
-        return reached(OwnCall(inputs, None, image_options), forward, args, kwargs)
+    def __init__(self, loaded: Loaded) -> None:
+        self.calls: list[OwnCall] = []
+        self._loaded = loaded
+        self._stops = not _has_own_calls(loaded.wrapper)
+        self._running = False
+        self._image_options: dict[str, Any] = {}
 
-    def watch_generate(generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def watch(self, undo: Cleanup) -> None:
+        """Observe the object and its model until the ``with`` block of `undo` ends."""
+        model, wrapper, processor = self._loaded.model, self._loaded.wrapper, self._loaded.processor
+        for name, module in model.named_modules():
+            if module is not model and isinstance(module, transformers.PreTrainedModel):
+                _replace(module, "forward", partial(self._inner, name), undo)
+        _replace(model, "forward", self._forward, undo)
+        if hasattr(model, "generate"):
+            _replace(model, "generate", self._generate, undo)
+        image_processor = getattr(processor, "image_processor", processor)
+        if hasattr(image_processor, "preprocess"):
+            _replace(image_processor, "preprocess", self._preprocess, undo)
+        inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
+        # Compiled code does not call replaced methods.
+        run_uncompiled(list(inside.modules()), undo)
+        if isinstance(wrapper, nn.Module):
+            # Objects of sentence-transformers change the mode, and do not restore it.
+            evaluate(wrapper, undo)
+        if isinstance(wrapper, transformers.Pipeline):
+            self._watch_pipeline(wrapper, undo)
+
+    def _watch_pipeline(self, pipe: Any, undo: Cleanup) -> None:
+        """Let a pipeline prepare all parts of its input, and end it before it uses results."""
+        if self._stops:
+            _replace(pipe, "forward", self._part, undo)
+            _replace(pipe, "postprocess", self._end, undo)
+        # Prepare all parts in this thread, one by one.
+        for name, value in (("_num_workers", 0), ("_batch_size", 1)):
+            undo.add(partial(setattr, pipe, name, getattr(pipe, name, None)))
+            setattr(pipe, name, value)
+        # The call changes this attribute and, if there are parts, this variable.
+        undo.add(partial(setattr, pipe, "call_count", pipe.call_count))
+        if "TOKENIZERS_PARALLELISM" not in os.environ:
+            undo.add(partial(os.environ.pop, "TOKENIZERS_PARALLELISM", None))
+
+    def _forward(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        call = OwnCall(_inputs(_bound(forward, args, kwargs)), None, self._image_options)
+        return self._reached(call, forward, args, kwargs)
+
+    def _inner(self, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._reached(OwnCall({}, module=name), forward, args, kwargs)
+
+    def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         bound = _bound(generate, args, kwargs)
         main = bound.pop("inputs", None)
         if main is not None:
-            bound[getattr(model, "main_input_name", "input_ids")] = main
+            bound[getattr(self._loaded.model, "main_input_name", "input_ids")] = main
         arguments = {name: value for name, value in bound.items() if _is_input(name, value)}
         options = {name: value for name, value in bound.items() if name not in arguments}
-        call = OwnCall(_inputs(arguments), options, image_options)
-        return reached(call, generate, args, kwargs)
+        call = OwnCall(_inputs(arguments), options, self._image_options)
+        return self._reached(call, generate, args, kwargs)
 
-    def note_options(preprocess: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        image_options.update(options)
+    def _reached(
+        self, call: OwnCall, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        if self._running:
+            # This is a step of a generation, or a part of the model.
+            return method(*args, **kwargs)
+        self.calls.append(call)
+        if self._stops:
+            raise _ReachedError
+        self._running = True
+        try:
+            return method(*args, **kwargs)
+        finally:
+            self._running = False
+
+    def _preprocess(self, preprocess: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._image_options.update(options)
         return preprocess(*args, **options)
 
-    _replace(model, "forward", watch_forward, undo)
-    if hasattr(model, "generate"):
-        _replace(model, "generate", watch_generate, undo)
-    image_processor = getattr(loaded.processor, "image_processor", loaded.processor)
-    if hasattr(image_processor, "preprocess"):
-        _replace(image_processor, "preprocess", note_options, undo)
-    inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
-    # Compiled code does not call replaced methods.
-    run_uncompiled(list(inside.modules()), undo)
-    if isinstance(wrapper, nn.Module):
-        # Objects of sentence-transformers change the mode, and do not restore it.
-        evaluate(wrapper, undo)
-    if isinstance(wrapper, transformers.Pipeline):
-        _watch_pipeline(wrapper, undo, stops=stops)
+    @staticmethod
+    def _part(forward: Callable[..., Any], inputs: Any, **params: Any) -> dict[str, Any]:
+        part = {"is_last": inputs["is_last"]} if "is_last" in inputs else {}
+        try:
+            forward(inputs, **params)
+        except _ReachedError:
+            return part
+        raise _ReachedError
+
+    @staticmethod
+    def _end(_postprocess: Callable[..., Any], *_args: Any, **_params: Any) -> None:
+        raise _ReachedError
 
 
 def _has_own_calls(wrapper: Any) -> bool:
     """Whether a class of the user, and not of a library, has code that calls the model."""
-    return any(
+    return type(wrapper).__name__ in _REPEATING or any(
         vars(owner).keys() & _CALLING
         for owner in type(wrapper).__mro__
         if owner.__module__.partition(".")[0] not in _LIBRARIES
@@ -310,34 +384,6 @@ def _inputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
             for name, value in arguments.items()
             if value is not None and name not in _OF_OUTPUT
         }
-
-
-def _watch_pipeline(pipe: Any, undo: Cleanup, *, stops: bool) -> None:
-    """Let a pipeline prepare all parts of its input, and end it before it uses their results."""
-
-    def next_part(forward: Callable[..., Any], inputs: Any, **params: Any) -> dict[str, Any]:
-        part = {"is_last": inputs["is_last"]} if "is_last" in inputs else {}
-        try:
-            forward(inputs, **params)
-        except _ReachedError:
-            return part
-        raise _ReachedError
-
-    def end(_postprocess: Callable[..., Any], *_args: Any, **_params: Any) -> None:
-        raise _ReachedError
-
-    if stops:
-        _replace(pipe, "forward", next_part, undo)
-        _replace(pipe, "postprocess", end, undo)
-    # Prepare all parts in this thread, one by one.
-    for name, value in (("_num_workers", 0), ("_batch_size", 1)):
-        undo.add(partial(setattr, pipe, name, getattr(pipe, name, None)))
-        setattr(pipe, name, value)
-    # The call changes this attribute and, if there are parts, this variable.
-    undo.add(partial(setattr, pipe, "call_count", pipe.call_count))
-    parallelism = os.environ.get("TOKENIZERS_PARALLELISM")
-    if parallelism is None:
-        undo.add(partial(os.environ.pop, "TOKENIZERS_PARALLELISM", None))
 
 
 def _replace(owner: Any, name: str, replacement: Callable[..., Any], undo: Cleanup) -> None:
