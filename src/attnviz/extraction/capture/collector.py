@@ -38,6 +38,7 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import (
+    IMAGES,
     INDEXER,
     LANGUAGE_MODEL,
     SOUNDS,
@@ -208,6 +209,12 @@ class Collector:
             batch.sequences if virtual is None else virtual.sequences(batch.sequences)
         )
         self._batch_size = batch.size
+        # Whether several texts are compared with one image or sound (CLIP, CLAP).
+        self._shares_media = batch.size > 1 and any(
+            name.startswith((*IMAGES, *SOUNDS)) and len(value) == 1
+            for name, value in batch.arguments.items()
+            if isinstance(value, torch.Tensor) and value.dim()
+        )
         self._options = options
         self._changes = changes
         #: Runs whose attention was changed.
@@ -321,8 +328,9 @@ class Collector:
         """
         if tensor.dim() < 2 or not tensor.numel():
             return frozenset()
+        sizes = {self._batch_size, 1} if self._shares_media else {self._batch_size}
         return frozenset(
-            tensor.numel() // tensor.shape[axis] // self._batch_size for axis in (-1, 1)
+            tensor.numel() // tensor.shape[axis] // size for axis in (-1, 1) for size in sizes
         )
 
     def _receive(self, call: AttentionCall) -> Run:
@@ -333,7 +341,9 @@ class Collector:
         self.max_examples = max(self.max_examples, num_examples)
         windows = 1
         if num_examples not in (1, self._batch_size):
-            windows, remainder = divmod(num_examples, self._batch_size)
+            # If several texts share an image or sound, all windows are those of one example.
+            is_shared = self._shares_media and run.stack in ("audio", "vision")
+            windows, remainder = divmod(num_examples, 1 if is_shared else self._batch_size)
             if remainder:
                 raise NotImplementedError(
                     f"model: {run.name} ({type(call.module).__name__}) attends in "
@@ -445,8 +455,9 @@ class Collector:
         )
         run.has_all_logits = run.has_all_logits and call.has_all_logits
         run.dispatched = run.dispatched and call.weights is None
+        num_shared = 1 if windows == 1 else self._batch_size * windows // len(attentions)
         for window in range(windows):
-            run.calls.append([*attentions[window::windows]])
+            run.calls.append([*attentions[window::windows]] * num_shared)
 
     def _changes_of(self, run: Run) -> list[LayerChange | None]:
         """Return the change of a run, or None, for each example.
