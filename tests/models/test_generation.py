@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import types
 from typing import Any
 
@@ -18,6 +19,7 @@ from attnviz.extraction.inputs.generate import generate_text, read_generation_se
 from models.interrupts import state_of
 from models.make_models import make_model
 from models.steps import IDS, assert_predictions, own_steps, stitched
+from models.tiny import built
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +148,71 @@ def test_prompts_of_a_list_and_of_a_batch_are_continued_alike(
             weights = one.stacks["self"].weights(layer=2)
             assert np.array_equal(two.stacks["self"].weights(layer=2), weights)
             assert np.abs(three.stacks["self"].weights(layer=2) - weights).max() < 1e-5
+
+
+def padded_batch(side: str) -> dict[str, torch.Tensor]:
+    """Return encoded prompts of 8 and 5 tokens, padded on a side."""
+    short, padding = IDS[:, :5], torch.zeros(1, 3, dtype=torch.long)
+    parts = [padding, short] if side == "left" else [short, padding]
+    ids = torch.cat([IDS, torch.cat(parts, dim=1)])
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("GPT2LMHeadModel", {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+        ("GPTBigCodeForCausalLM", {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+        (
+            "GPTNeoForCausalLM",
+            {
+                "hidden_size": 48,
+                "num_layers": 2,
+                "num_heads": 4,
+                "attention_types": [[["global", "local"], 1]],
+                "window_size": 4,
+                "max_position_embeddings": 64,
+            },
+        ),
+    ],
+)
+def test_texts_after_padding_are_those_of_the_whole_batch(
+    name: str, config: dict[str, Any]
+) -> None:
+    special = {"vocab_size": 400, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    model = built(name, config | special)
+    encoded = padded_batch("left")
+    own = model.generate(**encoded, max_new_tokens=6, do_sample=False)
+    for record, row, padding in zip(
+        extract(model, encoded, generate=6), own.tolist(), (0, 3), strict=True
+    ):
+        assert list(record.tokens.ids) == row[padding:]
+        assert not [note for note in record.notes if "padding" in note]
+
+
+def test_a_note_says_that_padding_would_change_the_text(llama: Any) -> None:
+    config = {"vocab_size": 400, "d_model": 48, "decoder_layers": 2, "decoder_attention_heads": 4}
+    config |= {"decoder_ffn_dim": 64, "max_position_embeddings": 64, "pad_token_id": 0}
+    counting = built("BartForCausalLM", config | {"is_encoder_decoder": False})
+    counting.generation_config.eos_token_id = counting.generation_config.forced_eos_token_id = None
+    options = {"max_new_tokens": 6, "do_sample": False}
+    for model, side, words in (
+        (counting, "left", "before the prompt.*count the padding as positions"),
+        (llama, "right", "after the prompt.*continue after the padding"),
+    ):
+        encoded = padded_batch(side)
+        own = model.generate(**encoded, **options)[1, 8:].tolist()
+        alone = model.generate(IDS[:, :5], attention_mask=torch.ones(1, 5), **options)[0]
+        whole, short = extract(model, encoded, generate=dict(options))
+        assert list(short.tokens.ids) == alone.tolist()
+        assert own != alone[5:].tolist()
+        assert any(re.search(words, note) for note in short.notes)
+        assert not [note for note in whole.notes if "padding" in note]
+    sampled = extract(
+        llama, padded_batch("left"), generate={"max_new_tokens": 3, "do_sample": True}
+    )
+    assert "sampled alone" in " ".join(sampled[0].notes)
+    assert "padding" not in " ".join(sampled[1].notes)
 
 
 def test_sampling_follows_the_seed(llama: Any) -> None:
@@ -396,12 +463,6 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
             "num_return_sequences=2 .*Pass num_return_sequences=1",
         ),
         (
-            "bart",
-            {"generate": {"max_new_tokens": 3, "token_healing": True}},
-            ValueError,
-            "token_healing=True .*pass its ids as inputs",
-        ),
-        (
             "llama",
             {"generate": {"max_new_tokens": 3, "cache_implementation": "paged"}},
             ValueError,
@@ -411,7 +472,7 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
             "llama",
             {"generate": {"max_new_tokens": 3, "stop_strings": ["a"]}},
             ValueError,
-            "stop_strings need .*Pass tokenizer=",
+            "stop_strings needs .*Pass tokenizer=",
         ),
         ("llama", {"generate": 4, "target": " sat"}, ValueError, "^generate: .*already sets it"),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),

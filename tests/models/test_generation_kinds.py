@@ -63,6 +63,131 @@ def test_a_text_after_an_image_has_the_models_own_weights() -> None:
     assert not record.stacks["vision"].query_tokens.predictions
 
 
+VISION = {**SIZE, "image_size": 32, "patch_size": 16}
+
+
+def blip() -> Any:
+    torch.manual_seed(0)
+    text = {**SIZE, **SPECIAL, "max_position_embeddings": 64, "sep_token_id": 2}
+    config = transformers.BlipConfig(
+        text_config=text | {"encoder_hidden_size": 48}, vision_config=VISION, projection_dim=48
+    )
+    return sharpened(transformers.BlipForConditionalGeneration(config))
+
+
+def test_a_prompt_that_generate_changes_is_the_one_in_the_record() -> None:
+    """BLIP replaces the first token of the prompt with its start token, and drops the last one."""
+    model, read = blip(), set()
+    ids = torch.tensor([[9, 5, 17, 8, 2]])
+    inputs = {"pixel_values": torch.randn(1, 3, 32, 32), "input_ids": ids}
+    inputs["attention_mask"] = torch.ones_like(ids)
+
+    def look(_module: Any, _args: Any, kwargs: Any) -> None:
+        read.add(tuple(kwargs["input_ids"][0].tolist()))
+
+    handle = model.text_decoder.register_forward_pre_hook(look, with_kwargs=True)
+    # BLIP writes into the ids that it gets.
+    returned = model.generate(
+        **inputs | {"input_ids": ids.clone()}, max_new_tokens=4, do_sample=False, use_cache=False
+    )[0]
+    handle.remove()
+    record = extract(model, inputs, generate=4)
+    tokens = record.stacks["self"].query_tokens
+    assert tokens.ids == tuple(returned.tolist())
+    assert tokens.ids[:-1] in read
+    assert tokens.ids[:4] == (1, 5, 17, 8)
+    assert ids.tolist() == [[9, 5, 17, 8, 2]]
+    assert [prediction.token.id for prediction in tokens.predictions] == returned[4:].tolist()
+    assert any("changed the prompt" in note for note in record.notes)
+    own = own_steps(model, 4, None, **inputs | {"input_ids": ids.clone()})
+    expected = stitched(own.attentions, 1, 7, None)
+    weights = record.stacks["self"].weights(layer=1)[:, :7, :7]
+    assert np.abs(weights - expected).max() < 1e-4
+
+
+def git() -> Any:
+    torch.manual_seed(0)
+    config = transformers.GitConfig(
+        vision_config=VISION, **SIZE, **SPECIAL, max_position_embeddings=64
+    )
+    return sharpened(transformers.GitForCausalLM(config))
+
+
+def test_a_text_after_the_patches_of_an_image_is_predicted() -> None:
+    model = git()
+    ids = torch.tensor([[9, 5, 17, 8]])
+    inputs = {"pixel_values": torch.randn(1, 3, 32, 32), "input_ids": ids}
+    inputs["attention_mask"] = torch.ones_like(ids)
+    own = own_steps(model, 4, None, **inputs)
+    record = extract(model, inputs, generate=4)
+    stack = record.stacks["self"]
+    # The image has 4 patches and a class token.
+    expected = stitched(own.attentions, 1, 5 + 7, None)
+    assert np.abs(stack.weights(layer=1)[:, :12, :12] - expected).max() < 1e-4
+    text = own.sequences[0].tolist()
+    assert [prediction.token.id for prediction in stack.query_tokens.predictions] == text[4:]
+    for step, prediction in enumerate(stack.query_tokens.predictions):
+        assert prediction.query == 5 + 3 + step
+        probabilities = torch.softmax(own.logits[step][0].double(), dim=-1)
+        assert prediction.token.probability == pytest.approx(
+            float(probabilities[prediction.token.id]), rel=1e-3
+        )
+
+
+def mllama() -> Any:
+    torch.manual_seed(0)
+    config = transformers.MllamaConfig(
+        text_config=SIZE
+        | SPECIAL
+        | {
+            "num_hidden_layers": 2,
+            "cross_attention_layers": [1],
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 64,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+        vision_config={
+            "hidden_size": 48,
+            "attention_heads": 4,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_global_layers": 1,
+            "vision_output_dim": 96,
+            "intermediate_layers_indices": [0],
+            "image_size": 28,
+            "patch_size": 14,
+            "max_num_tiles": 1,
+            "supported_aspect_ratios": [[1, 1]],
+        },
+        image_token_index=150,
+    )
+    return sharpened(transformers.MllamaForConditionalGeneration(config))
+
+
+def test_the_mask_of_an_image_grows_with_the_text() -> None:
+    """The cross-attention of Llama 3.2 Vision has a mask with a row per token."""
+    model = mllama()
+    ids = torch.tensor([[9, 150, 17, 8]])
+    mask = torch.ones(1, 4, 1, 1, dtype=torch.long)
+    # The token before the image does not see it.
+    mask[0, 0] = 0
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": torch.randn(1, 1, 1, 3, 28, 28),
+        "aspect_ratio_ids": torch.tensor([[1]]),
+        "aspect_ratio_mask": torch.ones(1, 1, 1, dtype=torch.long),
+        "cross_attention_mask": mask,
+    }
+    own = own_steps(model, 4, None, **inputs)
+    record = extract(model, inputs, generate=4)
+    stack = record.stacks["cross"]
+    assert stack.query_tokens.ids == tuple(own.sequences[0].tolist())
+    expected = stitched(own.attentions, 1, 7, own.attentions[0][1].shape[-1])
+    weights = stack.weights(layer=stack.layers[0])[:, :7]
+    assert np.abs(weights[:, 1:] - expected[:, 1:, : weights.shape[-1]]).max() < 1e-4
+
+
 def whisper(**settings: Any) -> Any:
     """Return a tiny Whisper with tokens for languages, tasks and timestamps."""
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,34 @@ def test_sounds_of_different_lengths_in_a_batch(wav2vec2: Any) -> None:
         assert_own(record, reference(wav2vec2, batch), peak=0.1, example=example)
     clip = (len(sounds[1]) - 400) // 320 + 1
     assert not records[1].stack().weights(layer=1)[:, :, clip:].any()
+
+
+@pytest.mark.parametrize(("seconds", "note"), [(5, "lasts 5.00s.*first 2.00s"), (2, None)])
+@pytest.mark.parametrize("kind", ["whisper", "ast"])
+def test_a_note_says_that_a_processor_drops_the_end_of_a_sound(
+    kind: str, seconds: int, note: str | None
+) -> None:
+    extractor: Any
+    options: dict[str, Any] = {}
+    if kind == "whisper":
+        config = {"vocab_size": 400, "d_model": 48, "encoder_layers": 2, "decoder_layers": 2}
+        config |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_mel_bins": 16}
+        config |= {"max_source_positions": 100, "pad_token_id": 0, "decoder_start_token_id": 1}
+        model = built("WhisperForConditionalGeneration", config | {"eos_token_id": 2})
+        extractor = transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=2)
+        options = {"decoder_input_ids": [1, 5]}
+    else:
+        model = built("ASTModel", {**SIZE, "num_mel_bins": 16, "max_length": 200})
+        extractor = transformers.ASTFeatureExtractor(num_mel_bins=16, max_length=200)
+    record = extract(model, sound(seconds), processor=extractor, **options)
+    # The end of the sound does not change what the model reads.
+    changed = sound(seconds)
+    changed[3 * RATE :] = 0
+    name = extractor.model_input_names[0]
+    both = [extractor(part, sampling_rate=RATE)[name] for part in (sound(seconds), changed)]
+    assert np.allclose(both[0], both[1])
+    notes = [text for text in record.notes if "sound" in text]
+    assert (not notes) if note is None else re.search(note, notes[0])
 
 
 class TestSoundAndText:

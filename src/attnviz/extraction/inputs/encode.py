@@ -31,7 +31,12 @@ from attnviz.extraction.inputs.batch import (
     tensor_of,
     unpadded_positions,
 )
-from attnviz.extraction.inputs.generate import Generated, GenerationSettings, keep_first_window
+from attnviz.extraction.inputs.generate import (
+    Generated,
+    GenerationSettings,
+    keep_first_window,
+    note_padding,
+)
 from attnviz.extraction.inputs.media import (
     Processed,
     as_picture,
@@ -143,6 +148,8 @@ class Encoder:
             self._add_tokens(batch, name)
         if added is not None:
             append_target(self._model, batch, added, self.tokenizer(required=True))
+        if settings is not None:
+            note_padding(self._model, batch, settings.for_batch(batch))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
             if name == "decoder" and decoder_input_ids is not None:
@@ -251,10 +258,30 @@ class Encoder:
             count = "1 token" if len(added) == 1 else f"{len(added)} tokens"
             note = f"The decoder's text, {count}, was generated {method}."
         else:
+            self._replace_prompt(batch, generated.ids[None, : generated.prefix])
             append_ids(self._model, batch, added[None], tokenizer)
             subject = "token was" if len(added) == 1 else f"{len(added)} tokens were"
             note = f"The last {subject} generated {method}."
         batch.notes.append(note)
+
+    def _replace_prompt(self, batch: Batch, ids: torch.Tensor) -> None:
+        """Set the ids of a prompt to `ids`, (1, tokens), with which the model generated."""
+        passed = batch.arguments.get("input_ids")
+        if passed is not None and torch.equal(passed.cpu(), ids):
+            return
+        if passed is not None:
+            batch.notes.append(
+                "The model's generate method changed the prompt. The record has the changed prompt."
+            )
+            # Other arguments with one number per token do not fit another number of tokens.
+            batch.arguments = {
+                name: value
+                for name, value in batch.arguments.items()
+                if getattr(value, "shape", None) != passed.shape or passed.shape == ids.shape
+            }
+        batch.arguments["input_ids"] = ids
+        self._add_sequence(batch, "input", "generate")
+        self._add_tokens(batch, "input")
 
     def tokenizer(self, *, required: bool) -> Any:
         """Return the model's tokenizer, or None if no tokenizer is found.

@@ -27,7 +27,11 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from attnviz.extraction.capabilities import TooManyTokensError, num_positions
+from attnviz.extraction.capabilities import (
+    TooManyTokensError,
+    accepted_arguments,
+    num_positions,
+)
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate
 from attnviz.utils.arguments import short_repr
@@ -42,6 +46,9 @@ _HOW_TO_GIVE_IT = (
 # is only a number. The temperature is not among them, because Whisper samples if it gets one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
+
+# Types of models that take positions, but get none in `generate`.
+_COUNT_PADDING = ("flaubert", "xlm")
 
 # Settings with which `generate` does not return one text that starts with the prompt: name, whether
 # a value is refused, and the remedy.
@@ -61,11 +68,6 @@ _NOT_ONE_TEXT: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         "assistant_tokenizer",
         bool,
         "Remove it, together with assistant_model, which only makes the generation faster.",
-    ),
-    (
-        "token_healing",
-        bool,
-        "It changes the prompt. Heal the prompt yourself, and pass its ids as inputs.",
     ),
 )
 
@@ -250,13 +252,16 @@ def generate_text(
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     prompt: torch.Tensor | None = None
-    if not getattr(model.config, "is_encoder_decoder", False):
+    if not _is_encoder_decoder(model) and "input_ids" in arguments:
         prompt = batch.arguments["input_ids"].cpu()
         # Always pass a mask. Without a mask, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
+        # BLIP writes into these ids.
+        arguments["input_ids"] = arguments["input_ids"].clone()
     options = dict(settings.options)
-    if settings.setting("stop_strings") and options.setdefault("tokenizer", tokenizer) is None:
-        raise ValueError("generate: stop_strings need the model's tokenizer. Pass tokenizer=.")
+    for name in ("stop_strings", "token_healing"):
+        if settings.setting(name) and options.setdefault("tokenizer", tokenizer) is None:
+            raise ValueError(f"generate: {name} needs the model's tokenizer. Pass tokenizer=.")
     if "force_unique_generate_call" in settings.parameters:
         # Whisper returns a text without its start and its end token, and continues it with the
         # texts of further windows of the sound. With this option, it returns all tokens of the
@@ -316,9 +321,9 @@ def generate_text(
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Stopping criterion that observes a generation and shows its progress in `bar`.
 
-    `prompt` are the ids of the prompt, (1, tokens), on the CPU. It is None for an encoder-decoder
-    model, whose decoder starts with ids that only the model knows: a start token, the tokens of a
-    language or task, or ids of the caller.
+    `prompt` are the ids of the prompt, (1, tokens), on the CPU. It is None if only the model knows
+    the ids with which it starts. In an encoder-decoder model these are a start token, the tokens of
+    a language or task, or ids of the caller.
     """
 
     def __init__(
@@ -331,12 +336,14 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     ) -> None:
         self._model = model
         self._settings = settings
-        self._prompt = prompt
         self._bar = bar
         self._on_token = on_token
-        # Ids with which the model starts, (tokens,), on the CPU, and the number of initial and
-        # generated tokens after the latest step.
+        # Ids with which the model starts, (tokens,), on the CPU.
         self._start: torch.Tensor | None = None
+        # Whether the model reads the prompt as embeddings, or None before the first step. Then
+        # `generate` knows only the ids of the text after the prompt.
+        self._embedded: bool | None = None
+        # Number of tokens after the latest step.
         self._width = 0
         if prompt is not None:
             self._begin(prompt[0])
@@ -344,24 +351,21 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     def _begin(self, start: torch.Tensor) -> None:
         self._start = start.cpu()
         self._width = 0
-        _check_positions(
-            self._model, self._settings, len(start), encoder_decoder=self._prompt is None
-        )
+        _check_positions(self._model, self._settings, len(start))
 
     def before_choice(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Read the ids with which the decoder starts. Return `scores`.
+        """Observe the ids with which the model starts. Return `scores`.
 
         The method is called as a logits processor, with the ids that the model has read. Whisper
         may reject its text and start again.
         """
-        if self._prompt is None:
-            start = self._start
-            if (
-                start is None
-                or input_ids.shape[1] < self._width
-                or not _starts(input_ids[0], start)
-            ):
-                self._begin(input_ids[0])
+        ids, start = input_ids[0], self._start
+        if self._embedded is None:
+            self._embedded = not len(ids)
+        if not self._embedded and (
+            start is None or len(ids) < self._width or not _starts(ids, start)
+        ):
+            self._begin(ids)
         return scores
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
@@ -373,7 +377,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         """
         self._width = input_ids.shape[1]
         if self._bar is not None and self._start is not None:
-            self._bar.update(self._width - len(self._start) - self._bar.n)
+            num_initial = 0 if self._embedded else len(self._start)
+            self._bar.update(self._width - num_initial - self._bar.n)
         stop = False
         if self._on_token is not None and input_ids.shape[0] == 1:
             generated = self.generated(input_ids[0])
@@ -397,9 +402,12 @@ def _starts(ids: torch.Tensor, start: torch.Tensor) -> bool:
     return torch.equal(ids[: len(start)].cpu(), start)
 
 
-def _check_positions(
-    model: PreTrainedModel, settings: GenerationSettings, before: int, *, encoder_decoder: bool
-) -> None:
+def _is_encoder_decoder(model: PreTrainedModel) -> bool:
+    return bool(getattr(model.config, "is_encoder_decoder", False))
+
+
+def _check_positions(model: PreTrainedModel, settings: GenerationSettings, before: int) -> None:
+    encoder_decoder = _is_encoder_decoder(model)
     bound = num_positions(model, decoder=encoder_decoder)
     if bound is None:
         return
@@ -416,6 +424,38 @@ def _check_positions(
             f"generate: {num_new} tokens are too many. {type(model).__name__} has {bound} "
             f"positions, {before} of them used. {remedy}"
         )
+
+
+def note_padding(model: PreTrainedModel, batch: Batch, settings: GenerationSettings) -> None:
+    """Add notes to examples whose text may differ from that of `generate` for the whole batch.
+
+    Each example is generated alone, without padding.
+    """
+    sequence = batch.sequences.get("input")
+    if sequence is None:
+        return
+    # Other models get positions that do not count padding, or have no table of positions.
+    counted = num_positions(model, decoder=False) is not None and (
+        "position_ids" not in accepted_arguments(model) or model.config.model_type in _COUNT_PADDING
+    )
+    batch.example_notes = batch.example_notes or [[] for _ in range(batch.size)]
+    for notes, unpadded in zip(batch.example_notes, sequence.unpadded, strict=True):
+        if unpadded is not None and counted and int(unpadded[0]) > 0:
+            notes.append(
+                "The text was generated without the padding before the prompt. In the batch, the "
+                "model would count the padding as positions, and may produce another text."
+            )
+        last = sequence.length - 1
+        if unpadded is not None and not _is_encoder_decoder(model) and int(unpadded[-1]) < last:
+            notes.append(
+                "The text was generated without the padding after the prompt. In the batch, the "
+                "model would continue after the padding, and may produce another text."
+            )
+        if batch.size > 1 and "sampling" in settings.method:
+            notes.append(
+                "The text was sampled alone. In the batch, the model would draw other random "
+                "numbers."
+            )
 
 
 def keep_first_window(model: PreTrainedModel, batch: Batch, generated: Generated) -> None:

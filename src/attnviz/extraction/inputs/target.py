@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments
-from attnviz.extraction.families import family_of
+from attnviz.extraction.families import NOT_TEXT, family_of
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -116,6 +116,7 @@ def _is_causal(model: PreTrainedModel) -> bool:
         bool(entry.module.is_causal)
         for entry in attention_modules(model)
         if hasattr(entry.module, "is_causal")
+        and not any(NOT_TEXT.search(part) for part in entry.name.split("."))
     ]
     if family_of(model.config).bidirectional_prompt:
         return True
@@ -200,9 +201,11 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
         batch.arguments.setdefault("token_type_ids", torch.zeros_like(ids))
     for name, value in batch.arguments.items():
         # Each argument with one number per token gets numbers for the appended tokens. For most
-        # arguments, repeat the number of the prompt's last token, such as 1 in a mask.
-        if isinstance(value, torch.Tensor) and value.shape == ids.shape:
-            more = value[:, -1:].cpu().expand(added.shape)
+        # arguments, repeat the number of the prompt's last token, such as 1 in a mask. Masks of
+        # cross-attention to images have a row per token.
+        of_tokens = isinstance(value, torch.Tensor) and value.shape == ids.shape
+        if of_tokens or name in ("cross_attention_mask", "image_attention_mask"):
+            more = value[:, -1:].cpu().expand(-1, added.shape[1], *value.shape[2:])
             if name == "position_ids":
                 more = more + 1 + torch.arange(added.shape[1])
             elif name == "token_type_ids" and bidirectional_prompt:
@@ -218,7 +221,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two sequences of tokens and their grids of image patches. Predictions are dropped.
+    """Join two sequences of tokens, their grids of image patches, and their predictions.
 
     Ids are kept only if both `first` and `second` have ids, and words only if both have words.
     """
@@ -227,12 +230,21 @@ def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
     words = None
     if first.words is not None and second.words is not None:
         words = number_words(first.words + second.words, special, sequence)
+    start = len(first)
+    predictions = [
+        replace(
+            prediction,
+            query=prediction.query + start,
+            row=None if prediction.row is None else prediction.row + start,
+        )
+        for prediction in second.predictions
+    ]
     return Tokens(
         text=first.text + second.text,
         special=special,
         sequence=sequence,
         ids=ids,
         words=words,
-        grids=first.grids
-        + tuple(replace(grid, start=grid.start + len(first)) for grid in second.grids),
+        grids=first.grids + tuple(replace(grid, start=grid.start + start) for grid in second.grids),
+        predictions=(*first.predictions, *predictions),
     )

@@ -347,16 +347,7 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
     """Return the virtual tokens followed by the tokens of a text."""
     names = [f"[virtual{number}]" for number in range(virtual.count)]
     special = [True] * virtual.count
-    joined = joined_tokens(Tokens.of(names, special=special, words=range(virtual.count)), tokens)
-    predictions = [
-        replace(
-            prediction,
-            query=prediction.query + virtual.count,
-            row=None if prediction.row is None else prediction.row + virtual.count,
-        )
-        for prediction in tokens.predictions
-    ]
-    return replace(joined, predictions=tuple(predictions))
+    return joined_tokens(Tokens.of(names, special=special, words=range(virtual.count)), tokens)
 
 
 def _is_resampler(layers: StackLayers, index: int) -> bool:
