@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -114,6 +116,20 @@ def classification() -> Iterator[Case]:
             classifier(processor=processor(image_mean=[0.1, 0.2, 0.3])), photo()
         ),
         "top_k": lambda: piped(classifier(top_k=1), photo()),
+        "a phone photo, orientation 3": lambda: _turned(3),
+        "a phone photo, orientation 5": lambda: _turned(5),
+        "a phone photo, orientation 8": lambda: _turned(8),
+        "a grey image with transparency": lambda: piped(classifier(), photo(mode="LA")),
+        "a black and white image": lambda: piped(classifier(), photo(mode="1")),
+        "batch_size=2, two images": lambda: piped(
+            classifier(batch_size=2), [photo(), photo(40, 40)], expect={"batch": True}
+        ),
+        "a base64 string": _base64,
+        "in bfloat16": _half,
+        "a phone photo and a bare model with processor=": _bare_photo,
+        "a list of paths": lambda: piped(
+            classifier(), [_saved(".png"), str(phone_photo(new_folder()))]
+        ),
         "named argument inputs": lambda: named(classifier(), inputs=photo()),
         "DeiT": lambda: piped(
             pipeline(
@@ -130,6 +146,33 @@ def classification() -> Iterator[Case]:
         ),
     }.items():
         yield Case("image classification", text, make)
+
+
+def _turned(orientation: int) -> Call:
+    return piped(classifier(), str(phone_photo(new_folder(), orientation)))
+
+
+def _base64() -> Call:
+    path = Path(_saved(".png"))
+    return piped(classifier(), base64.b64encode(path.read_bytes()).decode())
+
+
+def _half() -> Call:
+    pipe = pipeline("image-classification", model=vit().bfloat16(), image_processor=vit_processor())
+    return piped(pipe, photo())
+
+
+def _bare_photo() -> Call:
+    """Return a call of a bare model, whose processor does not turn photos."""
+    from PIL import Image
+
+    model, processor = vit(), vit_processor()
+    image = Image.open(phone_photo(new_folder()))
+    return Call(
+        model,
+        lambda: model(**processor(image, return_tensors="pt")),
+        lambda: extract(model, image, processor=processor, progress=False),
+    )
 
 
 def features() -> Iterator[Case]:
@@ -246,6 +289,9 @@ def regions() -> Iterator[Case]:
         lambda: piped(owl(), {"image": photo(), "candidate_labels": labels}),
     )
     yield Case("mask generation", "an image (SAM)", _masks)
+    yield Case("mask generation", "an image (SAM), part=3", lambda: _masks(3))
+    yield Case("object detection", "DETR, images of two sizes", _detr)
+    yield Case("zero-shot object detection", "Grounding DINO, all labels in a text", _grounding)
     yield Case("keypoint matching", "two images", _keypoints)
 
 
@@ -258,7 +304,32 @@ def _subtask(pipe: Any) -> Call:
     )
 
 
-def _masks() -> Call:
+def _detr() -> Call:
+    model = typed("detr", "DetrForObjectDetection", 2.0)
+    processor = transformers.DetrImageProcessorPil(size={"shortest_edge": 64, "longest_edge": 96})
+    pipe = pipeline("object-detection", model=model, image_processor=processor)
+    return piped(pipe, [photo(), photo(64, 48)])
+
+
+def _grounding() -> Call:
+    model = typed("grounding-dino", "GroundingDinoForObjectDetection", 2.0)
+    processor = transformers.GroundingDinoProcessor(
+        transformers.GroundingDinoImageProcessorPil(size={"shortest_edge": 64, "longest_edge": 96}),
+        words(),
+    )
+    pipe = pipeline(
+        "zero-shot-object-detection", model=model, processor=processor,
+        image_processor=processor.image_processor, tokenizer=processor.tokenizer,
+    )  # fmt: skip
+    return named(
+        pipe,
+        image=photo(),
+        candidate_labels=["cat", "dog"],
+        expect={"error": "cannot be shown yet"},
+    )
+
+
+def _masks(part: int = 0) -> Call:
     model = typed("sam", "SamModel", 3.0)
     size = model.config.vision_config.image_size
     processor = transformers.SamImageProcessorPil(
@@ -274,14 +345,16 @@ def _masks() -> Call:
             pipe(photo())
 
     expect = {"error": "embedding|image|vision", "note": "vision|image|embedding"}
-    return piped(pipe, photo(), own=own, expect=expect)
+    return piped(pipe, photo(), own=own, part=part, expect=expect)
 
 
 def _keypoints() -> Call:
     model = typed("superglue", "SuperGlueForKeypointMatching", 3.0)
     processor = transformers.SuperGlueImageProcessorPil(size={"height": 64, "width": 64})
     pipe = pipeline("keypoint-matching", model=model, image_processor=processor)
-    return piped(pipe, [photo(), photo(40, 40)])
+    # A list would be two examples.
+    pair = (photo(), photo(40, 40))
+    return piped(pipe, pair, own=lambda: pipe(list(pair)))
 
 
 def zero_shot() -> Iterator[Case]:

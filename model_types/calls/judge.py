@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ class Call:
         record is right, too.
     prompt : bool
         Whether the record has only the prompt, although the own call generates a token.
+    removes : bool
+        Whether `shown` also reads the text without single tokens.
     """
 
     model: Any
@@ -82,6 +84,7 @@ class Call:
     batch: bool = False
     error: str = ""
     prompt: bool = False
+    removes: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,11 +142,15 @@ def _judged(case: Case, call: Call) -> Row:
     elif not readings:
         row.own = "no forward"
     torch.manual_seed(0)
+    before = _state(call.model)
     with completed(call.model) as forwards:
         try:
             result = call.shown()
         except Exception as error:  # noqa: BLE001 - the kind of error is what is judged
             return _judged_error(row, call, own, error)
+    if _state(call.model) != before:
+        row.verdict, row.reason = "silent", "the model has other hooks or attributes than before"
+        return row
     if own_error is not None or not readings:
         row.notes = [note for record in _records(result) for note in record.notes]
         row.record = in_words(forwards[-1]) if forwards else "no forward"
@@ -151,8 +158,17 @@ def _judged(case: Case, call: Call) -> Row:
         row.verdict = "said" if pattern and _matches(row.notes, pattern) else "silent"
         return row
     if call.by_ids:
+        row.notes = list(getattr(result, "notes", ()))
         return _judged_ids(row, call, own, forwards)
     return _judged_records(row, call, own, forwards, _records(result))
+
+
+def _state(model: Any) -> Any:
+    """Return what a call of attnviz must leave as it was."""
+    return sorted(vars(model)), [
+        (name, module.training, len(module._forward_pre_hooks), len(module._forward_hooks))
+        for name, module in model.named_modules()
+    ]
 
 
 def _judged_error(row: Row, call: Call, own: Observed, error: Exception) -> Row:
@@ -262,13 +278,23 @@ def _judged_ids(row: Row, call: Call, own: Observed, forwards: list[Arguments]) 
         row.verdict, row.reason = "silent", "no ids to compare"
         return row
     missing = [ids for ids in expected if not any(_begins(ids, other) for other in read)]
-    foreign = [ids for ids in unique if not any(_begins(other, ids) for other in expected)]
+    allowed = expected
+    if call.removes:
+        allowed = [*expected, *(part for ids in expected for part in _without_each(ids))]
+    foreign = [ids for ids in unique if not any(_begins(other, ids) for other in allowed)]
+    row.verdict = "same"
     if missing or foreign:
-        row.verdict = "silent"
+        # A note may say that only a part of each text is read.
+        is_said = not foreign and call.required and _matches(row.notes, call.required)
+        row.verdict = "said" if is_said else "silent"
         row.reason = f"{len(missing)} texts are not read, {len(foreign)} others are"
-    else:
-        row.verdict = "same"
     return row
+
+
+def _without_each(text: Mapping[str, list[int]]) -> Iterator[dict[str, list[int]]]:
+    for name, ids in text.items():
+        for index in range(len(ids)):
+            yield {**text, name: ids[:index] + ids[index + 1 :]}
 
 
 def _begins(one: Mapping[str, list[int]], other: Mapping[str, list[int]]) -> bool:

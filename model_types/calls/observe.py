@@ -351,7 +351,8 @@ def _cropped(weights: dict[str, Any], arguments: Arguments, row: int) -> dict[st
         ids, mask = arguments.get(name), arguments.get(_MASK_OF[name])
         if ids is not None and isinstance(mask, torch.Tensor) and ids.shape == mask.shape:
             sizes[side], kept[side] = ids.shape[1], (mask[row] != 0).nonzero().flatten()
-    batch = next((len(arguments[name]) for name in _IDS if name in arguments), 1)
+    main = (*reversed(_IDS), "pixel_values", "input_values", "input_features")
+    batch = next((len(arguments[name]) for name in main if name in arguments), 1)
 
     def cropped(tensor: torch.Tensor | None, sides: tuple[str, str]) -> torch.Tensor | None:
         if tensor is None:

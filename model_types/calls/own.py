@@ -123,3 +123,29 @@ class Cropping(transformers.ImageClassificationPipeline):  # type: ignore[misc]
 
     def preprocess(self, image: Any, **options: Any) -> Any:
         return super().preprocess(image.crop((0, 0, image.width // 2, image.height)), **options)
+
+
+class AgainAfter(transformers.FeatureExtractionPipeline):  # type: ignore[misc]
+    """Pipeline that runs the model a second time after the first answer."""
+
+    def postprocess(self, outputs: Any, **options: Any) -> Any:
+        self.model(input_ids=torch.tensor([[2, 9, 3]]))
+        return super().postprocess(outputs, **options)
+
+
+class Suffixed(transformers.FeatureExtractionPipeline):  # type: ignore[misc]
+    """Pipeline with an argument of the call that adds words."""
+
+    def _sanitize_parameters(self, suffix: str | None = None, **options: Any) -> Any:
+        before, during, after = super()._sanitize_parameters(**options)
+        return before | ({} if suffix is None else {"suffix": suffix}), during, after
+
+    def preprocess(self, inputs: Any, suffix: str = "", **options: Any) -> Any:
+        return super().preprocess(f"{inputs} {suffix}", **options)
+
+
+class Both(transformers.FeatureExtractionPipeline):  # type: ignore[misc]
+    """Pipeline that reads a text and a question about it in one batch."""
+
+    def preprocess(self, inputs: Any, **_options: Any) -> Any:
+        return self.tokenizer([inputs, "the cat ?"], padding=True, return_tensors="pt")

@@ -264,11 +264,11 @@ def photo(height: int = 48, width: int = 64, mode: str = "RGB") -> Image.Image:
     return Image.fromarray(pixels).convert(mode)
 
 
-def phone_photo(folder: Path) -> Path:
+def phone_photo(folder: Path, orientation: int = 6) -> Path:
     """Write a photo that a phone turned, with the orientation in its EXIF data."""
     path = folder / "phone.jpg"
     exif = Image.Exif()
-    exif[0x0112] = 6
+    exif[0x0112] = orientation
     photo().save(path, exif=exif)
     return path
 

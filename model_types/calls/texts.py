@@ -24,6 +24,7 @@ from model_types.calls.parts import (
     gpt2,
     llama,
     model_of,
+    new_folder,
     pieces,
     t5,
     typed,
@@ -120,6 +121,45 @@ def classification() -> Iterator[Case]:
         ),
     )
     yield case(
+        "batch_size=2, two texts of different lengths",
+        lambda: piped(
+            _classifier(batch_size=2, truncation=True, max_length=6),
+            [TEXT, "the cat"],
+            expect={"batch": True},
+        ),
+    )
+    yield case("in bfloat16", lambda: piped(_bfloat16(), TEXT))
+    yield case("in train mode", lambda: piped(_trained_further(), TEXT))
+    yield case(
+        "a tokenizer with settings as a pair",
+        lambda: piped(
+            pipeline(
+                "text-classification",
+                model=bert("ForSequenceClassification"),
+                tokenizer=(_saved_words(), {"truncation_side": "left", "model_max_length": 6}),
+                truncation=True,
+            ),
+            TEXT,
+        ),
+    )
+    yield case(
+        "DistilBERT, which takes no token_type_ids",
+        lambda: piped(
+            pipeline(
+                "text-classification",
+                model=typed("distilbert", "DistilBertForSequenceClassification", vocab_size=400),
+                tokenizer=words(),
+                truncation=True,
+                max_length=7,
+            ),
+            TEXT,
+        ),
+    )
+    yield case(
+        "tokenizer whose padding is on at the object",
+        lambda: piped(_classifier(padding=True, truncation=True, max_length=6), TEXT),
+    )
+    yield case(
         "BART, whose decoder reads the text shifted",
         lambda: piped(
             pipeline(
@@ -145,6 +185,28 @@ def classification() -> Iterator[Case]:
             TEXT,
         ),
     )
+
+
+def _bfloat16() -> Any:
+    model = model_of("BertForSequenceClassification", 10.0).bfloat16()
+    return pipeline(
+        "text-classification", model=model, tokenizer=words(), truncation=True, max_length=6
+    )
+
+
+def _trained_further() -> Any:
+    pipe = pipeline(
+        "text-classification", model=model_of("BertForSequenceClassification", 10.0),
+        tokenizer=words(), truncation=True, max_length=6,
+    )  # fmt: skip
+    pipe.model.train()
+    return pipe
+
+
+def _saved_words() -> str:
+    folder = str(new_folder("tokenizer"))
+    words().save_pretrained(folder)
+    return folder
 
 
 def _gpt2_classifier() -> Any:
@@ -326,7 +388,13 @@ def generation() -> Iterator[Case]:
 
     def case(text: str, pipe: Callable[[], Any], inputs: Any = TEXT, **options: Any) -> Case:
         options.setdefault("generate", 4)
-        return Case("text generation", text, lambda: piped(pipe(), inputs, **options))
+        more = options.pop("own_options", {})
+
+        def make() -> Call:
+            made = pipe()
+            return piped(made, inputs, own=lambda: made(inputs, **more), **options)
+
+        return Case("text generation", text, make)
 
     yield case("one text", generator)
     yield case("prefix", lambda: generator(prefix="hello "))
@@ -405,6 +473,51 @@ def generation() -> Iterator[Case]:
         _CHAT,
     )
     yield case("a chat with GPT-2", lambda: generator(gpt2()), _CHAT)
+    yield case("two chats", generator, [_CHAT, _ANSWERED])
+    yield case(
+        "sampling at the object",
+        lambda: generator(gpt2(), do_sample=True, temperature=0.9),
+        generate={"max_new_tokens": 4},
+    )
+    yield case("padding=True at the object", lambda: generator(padding=True))
+    yield case(
+        "a penalty in generate that replaces the object's",
+        lambda: generator(gpt2(), repetition_penalty=5.0),
+        generate={"max_new_tokens": 4, "repetition_penalty": 1.0},
+        own_options={"repetition_penalty": 1.0},
+    )
+    yield case(
+        "a GenerationConfig as generate",
+        lambda: generator(gpt2(), prefix="hello "),
+        generate=transformers.GenerationConfig(
+            max_new_tokens=4, repetition_penalty=5.0, do_sample=False, pad_token_id=0
+        ),
+        own_options={
+            "generation_config": transformers.GenerationConfig(
+                max_new_tokens=4, repetition_penalty=5.0, do_sample=False, pad_token_id=0
+            )
+        },
+    )
+    yield case("a system message", generator, [{"role": "system", "content": "the cat"}, *_CHAT])
+    yield case(
+        "stop_strings in the model's generation config",
+        _stopping_model,
+        generate={"max_new_tokens": 6},
+        own_options={"tokenizer": pieces()},
+    )
+    yield case(
+        "eos_token_id at the object",
+        lambda: generator(gpt2(), eos_token_id=242),
+        generate={"max_new_tokens": 8},
+        own_options={"max_new_tokens": 8},
+    )
+    yield case("min_new_tokens at the object", lambda: generator(gpt2(), min_new_tokens=4))
+    yield case("prompt_lookup at the object", lambda: generator(gpt2(), prompt_lookup_num_tokens=2))
+    yield case(
+        "a base model's text with beams and a prefix",
+        lambda: generator(prefix="hello ", num_beams=2),
+        generate={"max_new_tokens": 4},
+    )
     yield case(
         "stop_sequence at the object",
         lambda: generator(gpt2(), stop_sequence=_first_word(), max_new_tokens=12),
@@ -460,6 +573,12 @@ def _first_word() -> str:
     pipe = generator(gpt2())
     word: str = pipe(TEXT, max_new_tokens=1, return_full_text=False)[0]["generated_text"]
     return word
+
+
+def _stopping_model() -> Any:
+    model = gpt2()
+    model.generation_config.stop_strings = [_first_word()]
+    return generator(model, max_new_tokens=6)
 
 
 def _stopped() -> Call:
@@ -519,12 +638,20 @@ def tables() -> Iterator[Case]:
 def plain() -> Iterator[Case]:
     """Yield plain calls of a model with the output of a tokenizer."""
 
-    def call(model: Any, encoded: Mapping[str, Any], **options: Any) -> Call:
+    def call(model: Any, encoded: Mapping[str, Any], given: Any = None, **options: Any) -> Call:
         return Call(
             model,
             lambda: model(**encoded),
-            lambda: extract(model, dict(encoded), progress=False, **options.pop("options", {})),
+            lambda: extract(model, given or dict(encoded), progress=False),
             **options,
+        )
+
+    def listed() -> Call:
+        encoded = words()(TEXT)
+        return Call(
+            bare,
+            lambda: bare(**words()(TEXT, return_tensors="pt")),
+            lambda: extract(bare, encoded, progress=False),
         )
 
     def batch(tokenizer: Any, model: Any, side: str, **options: Any) -> Call:
@@ -579,6 +706,29 @@ def plain() -> Iterator[Case]:
                 "decoder_input_ids": torch.tensor([[2, 8, 9, 10], [2, 11, 12, 13]]),
             },
             batch=True,
+        ),
+        "a tokenizer's output with lists": listed,
+        "offset_mapping and special_tokens_mask beside the ids": lambda: call(
+            bare,
+            words()(TEXT, return_tensors="pt"),
+            given=words()(
+                TEXT,
+                return_offsets_mapping=True,
+                return_special_tokens_mask=True,
+                return_tensors="pt",
+            ),
+        ),
+        "two rows that pad a pair": lambda: call(
+            bare,
+            words()([PAIR, ("the cat", "dog")], padding=True, return_tensors="pt"),
+            batch=True,
+        ),
+        "a mask of four axes": lambda: call(
+            llama(),
+            {
+                "input_ids": torch.arange(8, 14)[None],
+                "attention_mask": torch.full((1, 1, 6, 6), -1e9).triu(1),
+            },
         ),
         "inputs_embeds": lambda: call(bare, {"inputs_embeds": torch.randn(1, 7, 48)}),
     }.items():

@@ -8,7 +8,18 @@ from typing import Any
 
 from transformers import pipeline
 
-from attnviz import Ablate, extract_corpus, head_effects, head_statistics, intervene, show_head_view
+from attnviz import (
+    Ablate,
+    attribute,
+    compare,
+    extract,
+    extract_corpus,
+    head_effects,
+    head_statistics,
+    intervene,
+    show_head_view,
+    token_effects,
+)
 from attnviz.extraction.live import extract_live
 from attnviz.views.show import nothing_displayed
 from model_types.calls.images import classifier
@@ -138,7 +149,13 @@ def _logit(output: Any) -> Any:
     return value.float().flatten(1).mean(dim=1)
 
 
-def _used(make: Callable[[], Any], use: Callable[[Any, Any], Any], *, several: bool) -> Call:
+def _used(
+    make: Callable[[], Any],
+    use: Callable[[Any, Any], Any],
+    *,
+    several: bool,
+    removes: bool = False,
+) -> Call:
     wrapper, model, text, own = make()
     inputs = [text, text] if several else text
     return Call(
@@ -147,6 +164,7 @@ def _used(make: Callable[[], Any], use: Callable[[Any, Any], Any], *, several: b
         lambda: use(wrapper, inputs),
         by_ids=True,
         prompt=True,
+        removes=removes,
     )
 
 
@@ -160,6 +178,11 @@ def _uses() -> dict[str, tuple[Callable[[Any, Any], Any], bool]]:
             ),
             False,
         ),
+        "token_effects": (
+            lambda w, text: token_effects(w, text, answer=_logit, progress=False),
+            False,
+        ),
+        "attribute": (lambda w, text: attribute(w, text, answer=_logit, progress=False), False),
         "head_effects": (
             lambda w, text: head_effects(w, text, answer=_logit, progress=False),
             False,
@@ -171,11 +194,14 @@ def cases() -> Iterator[Case]:
     """Yield all cases of this file."""
     for name, (use, several) in _uses().items():
         for text, make in _WRAPPERS.items():
-            yield Case(
-                name,
-                text,
-                partial(_used, make, use, several=several),
-            )
+            removes = name == "token_effects"
+            # Removing each of 256 tokens takes a minute.
+            if not (removes and "270 words" in text):
+                making = partial(_used, make, use, several=several, removes=removes)
+                yield Case(name, text, making)
+    yield Case("head_statistics", "texts of different lengths, max_seq_length", _lengths)
+    yield Case("head_statistics", "token classification with windows", _windows)
+    yield Case("compare", "two texts of a truncated text classification", _compared)
     for text, make in _WRAPPERS.items():
         yield Case("show_head_view", text, partial(_shown, make))
     yield Case("head_statistics", "image classification, a phone photo", _photo_statistics)
@@ -195,6 +221,45 @@ def _shown(make: Callable[[], Any]) -> Call:
             return show_head_view(wrapper, text)
 
     return Call(model, lambda: own(text), show, prompt=True)
+
+
+def _lengths() -> Call:
+    wrapper = sentences(limit=8)
+    texts = [TEXT, "the cat", PAIR[1], "a dog sat"]
+    return Call(
+        inner(wrapper),
+        lambda: [wrapper.encode([text]) for text in texts],
+        lambda: head_statistics(wrapper, texts, progress=False),
+        by_ids=True,
+    )
+
+
+def _windows() -> Call:
+    """Return a call whose statistics read the first window, or all, of each text."""
+    pipe = pipeline(
+        "token-classification", model=bert("ForTokenClassification"),
+        tokenizer=words(model_max_length=7), stride=2, aggregation_strategy="simple",
+    )  # fmt: skip
+    return Call(
+        pipe.model,
+        lambda: pipe(TEXT),
+        lambda: head_statistics(pipe, [TEXT, TEXT], progress=False),
+        by_ids=True,
+        required="part|window|call",
+    )
+
+
+def _compared() -> Call:
+    pipe = pipeline(
+        "text-classification", model=bert("ForSequenceClassification"), tokenizer=words(),
+        truncation=True, max_length=6,
+    )  # fmt: skip
+    return Call(
+        pipe.model,
+        lambda: pipe([TEXT, PAIR[1]]),
+        lambda: compare(extract(pipe, TEXT), extract(pipe, PAIR[1])),
+        by_ids=True,
+    )
 
 
 def _photo_statistics() -> Call:

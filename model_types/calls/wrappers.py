@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -115,8 +117,10 @@ def sentence_transformers() -> Iterator[Case]:
         ),
         "encode(prompt_name='query')": lambda: _encoded_as(prompted(), prompt_name="query"),
         "encode(prompt='passage ')": lambda: _encoded_as(sentences(), prompt="passage "),
-        "encode_query": lambda: _asked(prompted(), "query"),
-        "encode_document": lambda: _asked(prompted(), "document"),
+        "encode_query as a method": lambda: _asked_method(prompted(), "query"),
+        "encode_document as a method": lambda: _asked_method(prompted(), "document"),
+        "task='query' in a dict": lambda: _asked(prompted(), "query"),
+        "task='document' in a dict": lambda: _asked(prompted(), "document"),
         "truncate_dim": lambda: encoded(sentences(truncate_dim=8), TEXT),
         "do_lower_case": lambda: encoded(_lower(), TEXT.upper()),
         "half precision": lambda: encoded(sentences().bfloat16(), TEXT),
@@ -135,6 +139,22 @@ def sentence_transformers() -> Iterator[Case]:
         "a chat": _chat_of_sentences,
         "an image (CLIP)": _clip_image,
         "a text (CLIP)": _clip_text,
+        "a Dense module": lambda: encoded(_with_dense(), TEXT),
+        "static embeddings, which have no attention": _static,
+        "LoRA": lambda: encoded(_adapted(), TEXT),
+        "a list of texts with a prompt": lambda: _list_of(
+            prompted(default_prompt_name="query", limit=9)
+        ),
+        "eager attention": lambda: encoded(
+            _with_eager(prompted(default_prompt_name="query")), TEXT
+        ),
+        "the tokenizer's model_max_length": lambda: encoded(tokenized(model_max_length=5), TEXT),
+        "an empty default prompt": lambda: encoded(
+            sentences(prompts={"query": ""}, default_prompt_name="query"), TEXT
+        ),
+        "a prompt set after it was made": lambda: encoded(
+            _with(prompted(), default_prompt_name="passage"), TEXT
+        ),
         "include_prompt=False with a prompt": lambda: encoded(
             _without_prompt(prompted(default_prompt_name="query")), TEXT
         ),
@@ -145,6 +165,45 @@ def sentence_transformers() -> Iterator[Case]:
 def _with(wrapper: Any, **settings: Any) -> Any:
     for name, value in settings.items():
         setattr(wrapper, name, value)
+    return wrapper
+
+
+def _with_dense() -> Any:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    transformer = Transformer(saved(), max_seq_length=7)
+    return SentenceTransformer(
+        modules=[transformer, Pooling(48), Dense(in_features=48, out_features=8)], device="cpu"
+    )
+
+
+def _static() -> Call:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    static = StaticEmbedding(words().backend_tokenizer, embedding_dim=8)
+    wrapper = SentenceTransformer(modules=[static], device="cpu")
+    model = bert("Model")
+    return Call(
+        model,
+        lambda: wrapper.encode([TEXT]),
+        lambda: extract(wrapper, TEXT, progress=False),
+        required="model|attention",
+    )
+
+
+def _adapted() -> Any:
+    import peft
+
+    wrapper = sentences(prompts=_PROMPTS, default_prompt_name="query")
+    wrapper.add_adapter(peft.LoraConfig(target_modules=["query"], init_lora_weights=False))
+    return wrapper
+
+
+def _with_eager(wrapper: Any) -> Any:
+    inner(wrapper).set_attn_implementation("eager")
     return wrapper
 
 
@@ -179,12 +238,20 @@ def _encoded_as(wrapper: Any, **options: Any) -> Call:
 
 
 def _asked(wrapper: Any, task: str) -> Call:
-    """Return a call of ``encode_query`` or ``encode_document`` with a bound method as the model."""
+    """Return a call of ``encode_query`` or ``encode_document``, with the task in a dict."""
     method = getattr(wrapper, f"encode_{task}")
     return Call(
         inner(wrapper),
         lambda: method([TEXT]),
         lambda: extract(wrapper, {"inputs": TEXT, "task": task}, progress=False),
+    )
+
+
+def _asked_method(wrapper: Any, task: str) -> Call:
+    """Return a call of ``encode_query`` or ``encode_document``, with the method as the model."""
+    method = getattr(wrapper, f"encode_{task}")
+    return Call(
+        inner(wrapper), lambda: method([TEXT]), lambda: extract(method, TEXT, progress=False)
     )
 
 
@@ -244,12 +311,12 @@ def _clip() -> Any:
 def _clip_image() -> Call:
     # Only the image encoder runs, so the forward of the whole model is not observed.
     wrapper = _clip()
-    return encoded(wrapper, photo(), model=inner(wrapper).vision_model, error="image")
+    return encoded(wrapper, photo(), model=inner(wrapper).vision_model, error="vision_model")
 
 
 def _clip_text() -> Call:
     wrapper = _clip()
-    return encoded(wrapper, TEXT, model=inner(wrapper).text_model, error="text")
+    return encoded(wrapper, TEXT, model=inner(wrapper).text_model, error="text_model")
 
 
 def cross_encoders() -> Iterator[Case]:
@@ -331,22 +398,84 @@ def others() -> Iterator[Case]:
     for text, make in {
         "one text": lambda: encoded(multi(), TEXT),
         "max_seq_length": lambda: encoded(multi(max_seq_length=6), TEXT),
-        "encode_query with query_length": lambda: _asked(multi(query_length=16), "query"),
-        "encode_document with document_length": lambda: _asked(
+        "encode_query with query_length": lambda: _asked_method(multi(query_length=16), "query"),
+        "encode_document with document_length": lambda: _asked_method(
             multi(document_length=6), "document"
         ),
     }.items():
         yield Case("MultiVectorEncoder", text, make)
 
 
-def _of_folder(wrapper: Any, inputs: Any) -> Call:
+def _prompted_cross() -> Any:
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(
+        saved("ForSequenceClassification", num_labels=1),
+        device="cpu", max_length=9, prompts={"rank": "hello "}, default_prompt_name="rank",
+    )  # fmt: skip
+
+
+def _texts_of_folder() -> Call:
+    folder = str(new_folder("saved"))
+    sentences(prompts=_PROMPTS, default_prompt_name="query", limit=8).save_pretrained(folder)
+    wrapper = _loaded(folder)
+    texts = [TEXT, PAIR[1]]
+    return Call(
+        inner(wrapper),
+        lambda: [wrapper.encode([text]) for text in texts],
+        lambda: extract(folder, texts, progress=False),
+    )
+
+
+def _loaded(folder: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(folder, device="cpu")
+
+
+def _of_subfolder() -> Call:
+    """Return a call of a folder as older versions wrote it, with the model in a subfolder."""
+    folder = new_folder("saved")
+    sentences(prompts=_PROMPTS, default_prompt_name="query", limit=8).save_pretrained(str(folder))
+    inner_folder = folder / "0_Transformer"
+    inner_folder.mkdir()
+    for path in folder.iterdir():
+        is_part = path.name.startswith(("modules", "config_sentence")) or path.is_dir()
+        if not is_part:
+            path.rename(inner_folder / path.name)
+    modules = folder / "modules.json"
+    listed = json.loads(modules.read_text())
+    listed[0]["path"] = "0_Transformer"
+    modules.write_text(json.dumps(listed))
+    wrapper = _loaded(str(folder))
+    return Call(
+        inner(wrapper),
+        lambda: wrapper.encode([TEXT]),
+        lambda: extract(str(folder), TEXT, progress=False),
+    )
+
+
+def _of_pipeline() -> Call:
+    folder = str(new_folder("saved"))
+    pipe = pipeline(
+        "text-classification", model=bert("ForSequenceClassification"),
+        tokenizer=words(model_max_length=8), truncation=True,
+    )  # fmt: skip
+    pipe.save_pretrained(folder)
+    loaded = pipeline("text-classification", model=folder)
+    return Call(loaded.model, lambda: loaded(TEXT), lambda: extract(folder, TEXT, progress=False))
+
+
+def _of_folder(wrapper: Any, inputs: Any, *, as_path: bool = False, **options: Any) -> Call:
     """Return a call of a saved wrapper. `extract` gets the folder, the own call the wrapper."""
     folder = str(new_folder("saved"))
     wrapper.save_pretrained(folder)
     loaded = type(wrapper)(folder, device="cpu")
     own = loaded.predict if hasattr(loaded, "predict") else loaded.encode
     return Call(
-        inner(loaded), lambda: own([inputs]), lambda: extract(folder, inputs, progress=False)
+        inner(loaded),
+        lambda: own([inputs]),
+        lambda: extract(Path(folder) if as_path else folder, inputs, progress=False, **options),
     )
 
 
@@ -379,6 +508,14 @@ def folders() -> Iterator[Case]:
         ),
         "MiniLM, one text": lambda: minilm_call(TEXT),
         "MiniLM, 270 words": lambda: minilm_call(LONG),
+        "a SentenceTransformer as a Path": lambda: _of_folder(_limited(8), TEXT, as_path=True),
+        "a SentenceTransformer whose model is in a subfolder": _of_subfolder,
+        "a SentenceTransformer with tokenizer=": lambda: _of_folder(
+            _limited(8), TEXT, tokenizer=words()
+        ),
+        "a CrossEncoder with a prompt": lambda: _of_folder(_prompted_cross(), PAIR),
+        "a list of texts": _texts_of_folder,
+        "a text-classification pipeline": _of_pipeline,
         "a model of transformers": bare,
     }.items():
         yield Case("folder", text, make)
@@ -433,6 +570,25 @@ def subclasses() -> Iterator[Case]:
         "SentenceTransformer with its own encode": lambda: encoded(_own_sentences("encode"), TEXT),
         "Transformer module with its own preprocess": lambda: encoded(_own_module(), TEXT),
         "a module of torch around a model": _own_torch_module,
+        "an object with encode, which adds words": lambda: _own_object("encode"),
+        "an object that is called, which adds words": lambda: _own_object("__call__"),
+        "a method of an object, which adds words": lambda: _own_object("embed"),
+        "a function with a pipeline inside": _own_function,
+        "a module of torch whose forward takes texts": _text_module,
+        "a Trainer with its tokenizer": _trainer,
+        "postprocess that runs the model again": lambda: piped(features(own.AgainAfter), TEXT),
+        "preprocess with a keyword argument at the call": lambda: _with_suffix(
+            own.Suffixed(model=bert("Model"), tokenizer=words())
+        ),
+        "preprocess that returns two texts in a batch": lambda: piped(
+            features(own.Both), TEXT, expect={"batch": True}
+        ),
+        "preprocess that returns a truncated copy, a list of texts": lambda: piped(
+            features(own.WithOptions, words=4), [TEXT, PAIR[1]]
+        ),
+        "an own pipeline that raises for a text in a list": lambda: piped(
+            classifier(own.Raising), [TEXT, TEXT], expect={"required": "the text has no date"}
+        ),
         "a subclass of a tokenizer": _own_tokenizer,
         "a text generation pipeline with its own preprocess": lambda: piped(
             own.Continuing(model=llama(), tokenizer=pieces(), max_new_tokens=4, do_sample=False),
@@ -488,6 +644,89 @@ def _own_module() -> Any:
     transformer = Own(saved())
     pooling = Pooling(transformer.get_word_embedding_dimension())
     return SentenceTransformer(modules=[transformer, pooling], device="cpu")
+
+
+def _with_suffix(pipe: Any) -> Call:
+    arguments = {"inputs": TEXT, "suffix": "hello world"}
+    return piped(pipe, arguments, own=lambda: pipe(TEXT, suffix="hello world"))
+
+
+def _own_object(name: str) -> Call:
+    """Return a call of an object of the user's own class.
+
+    Which of its methods reads texts is not known, so a note must say that it was not run.
+    """
+
+    class Embedder:
+        def __init__(self) -> None:
+            self.model = bert("Model")
+            self.tokenizer = words()
+
+        def encode(self, texts: list[str]) -> Any:
+            changed = [f"query : {text}" for text in texts]
+            return self.model(**self.tokenizer(changed, return_tensors="pt"))
+
+        def embed(self, text: str) -> Any:
+            return self.encode([text])
+
+        def __call__(self, text: str) -> Any:
+            return self.encode([text])
+
+    embedder = Embedder()
+    given = embedder.embed if name == "embed" else embedder
+    return Call(
+        embedder.model,
+        lambda: embedder.embed(TEXT),
+        lambda: extract(given, TEXT, progress=False),
+        note="Embedder",
+    )
+
+
+def _own_function() -> Call:
+    """Return a call of a function, which is not a model."""
+    pipe = pipeline("feature-extraction", model=bert("Model"), tokenizer=words())
+
+    def read(text: str) -> Any:
+        return pipe(f"query : {text}")
+
+    return Call(
+        pipe.model,
+        lambda: read(TEXT),
+        lambda: extract(read, TEXT, progress=False),
+        error="model must be",
+    )
+
+
+def _text_module() -> Call:
+    class Reader(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = bert("Model")
+            self.tokenizer = words()
+
+        def forward(self, text: str) -> Any:
+            return self.encoder(**self.tokenizer(f"query : {text}", return_tensors="pt"))
+
+    module = Reader()
+    return Call(
+        module.encoder,
+        lambda: module(TEXT),
+        lambda: extract(module, TEXT, progress=False),
+        note="Reader",
+    )
+
+
+def _trainer() -> Call:
+    tokenizer, model = words(model_max_length=6), bert("ForSequenceClassification")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(new_folder("run")), report_to="none", use_cpu=True
+    )
+    trainer = transformers.Trainer(model=model, args=arguments, processing_class=tokenizer)
+    return Call(
+        model,
+        lambda: model(**tokenizer(TEXT, return_tensors="pt")),
+        lambda: extract(trainer, TEXT, progress=False),
+    )
 
 
 def _own_torch_module() -> Call:
