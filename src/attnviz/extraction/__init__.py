@@ -109,7 +109,8 @@ def extract(
     tokenizer, processor : object, optional
         Tokenizer and processor of the model, or a hub id or folder of each. Only texts, images and
         sounds need them. The default is the tokenizer or processor inside of `model` (such as a
-        pipeline), or else the one that was saved with the model's weights.
+        pipeline), or else the one that was saved with the model's weights. If the encoder and the
+        decoder of a model have different tokenizers, pass ``tokenizer=(source, target)``.
     target : str or list of str, optional
         Text that the model is forced to produce. An encoder-decoder model gets it as the input of
         its decoder, shifted by one token. A decoder-only model gets it after the prompt. If
@@ -236,7 +237,7 @@ def extract(
                     loaded.model,
                     single,
                     of_single,
-                    tokenizer=encoder.tokenizer(required=False),
+                    tokenizer=encoder.output_tokenizer(),
                     progress=progress,
                 )
                 encoder.add_generated(single, generated, of_single.method)

@@ -101,17 +101,21 @@ class TooManyTokensError(ValueError):
     """Error for a text with more tokens than the model has positions."""
 
 
-def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
+def check_ids(
+    model: PreTrainedModel, ids: torch.Tensor, argument: str, *, decoder: bool = False
+) -> None:
     """Raise ValueError if `ids` is empty, or if the model has no embedding for one of the ids.
 
     A model without token embeddings accepts all ids. `argument` is the name of the caller's
-    argument with the ids, for the error.
+    argument with the ids, for the error. `decoder` is whether the decoder of an encoder-decoder
+    model gets the ids. It may have another vocabulary than the encoder.
     """
     if ids.numel() == 0:
         raise ValueError(f"{argument} contains no tokens. Pass some text.")
     try:
-        table = model.get_input_embeddings()
-    except NotImplementedError:
+        part: Any = model.get_decoder() if decoder else model
+        table = part.get_input_embeddings()
+    except (NotImplementedError, AttributeError):
         return
     num_ids = getattr(getattr(table, "weight", None), "shape", (None,))[0]
     lowest, highest = int(ids.min()), int(ids.max())
@@ -119,8 +123,9 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
         worst = highest if highest >= num_ids else lowest
         raise ValueError(
             f"{argument}: token id {worst} is out of range. {type(model).__name__} has the ids "
-            f"0 to {num_ids - 1}, so the tokenizer belongs to another model. Pass the tokenizer "
-            "of this model as tokenizer=."
+            f"0 to {num_ids - 1}{' in its decoder' * decoder}, so the tokenizer belongs to another "
+            "model. Pass the tokenizer of this model as tokenizer="
+            f"{', or (source, target) if its decoder has its own' * decoder}."
         )
 
 

@@ -95,7 +95,7 @@ def extract_live(
         loaded.model,
         batch,
         settings,
-        tokenizer=encoder.tokenizer(required=False),
+        tokenizer=encoder.output_tokenizer(),
         progress=False,
         on_token=on_token,
     )

@@ -49,6 +49,8 @@ class Loaded:
     tokenizer, processor : object or None
         The tokenizer and processor that the caller passed, or that an object passed by the caller
         (such as a pipeline) contains. None if there is none.
+    target_tokenizer : PreTrainedTokenizerBase or None
+        The tokenizer of the decoder, if the caller passed one besides that of the encoder.
     wrapper : object or None
         The object that the caller passed, if `model` is inside of it, such as a pipeline, a
         SentenceTransformer or a module of the caller. None if the caller passed the model itself.
@@ -68,6 +70,7 @@ class Loaded:
     prepares: bool = False
     method: Callable[[Any], Any] | None = None
     notes: tuple[str, ...] = ()
+    target_tokenizer: Any = None
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -85,8 +88,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 
     `model` is a model, a hub id, a folder, a pipeline, an object that contains a model, a method of
     such an object, or the result of an earlier call, which is returned as it is. A `tokenizer` or
-    `processor` is an object, a hub id or a folder. The tokenizer and processor that are saved with
-    the model are not loaded here, because they may not be needed (see
+    `processor` is an object, a hub id or a folder. For an encoder-decoder model, `tokenizer` may be
+    a tuple of the encoder's and the decoder's. The tokenizer and processor that are saved with the
+    model are not loaded here, because they may not be needed (see
     `attnviz.extraction.preprocessors`).
 
     If a model of sentence-transformers was saved at the hub id or folder, that model is loaded,
@@ -94,9 +98,10 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     installed, or if the caller passed a tokenizer, the transformers model is loaded alone.
 
     Raise TypeError if `model` is none of these or contains several models, or if `tokenizer` is not
-    a tokenizer of transformers. The type of `processor` is not checked. Raise OSError or ValueError
-    if transformers cannot load a hub id or folder. Raise NotImplementedError if the model has an
-    unsupported adapter, or if its heads, layers or tokens are split across processes.
+    a tokenizer of transformers or a tuple of two. The type of `processor` is not checked. Raise
+    ValueError if `tokenizer` is a tuple, and `model` is not an encoder-decoder model. Raise OSError
+    or ValueError if transformers cannot load a hub id or folder. Raise NotImplementedError if the
+    model has an unsupported adapter, or if its heads, layers or tokens are split across processes.
     """
     if isinstance(model, Loaded):
         return model
@@ -104,6 +109,14 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     method = model if inspect.ismethod(model) else None
     if method is not None:
         model = method.__self__
+    target_tokenizer = None
+    if isinstance(tokenizer, tuple):
+        if len(tokenizer) != 2 or None in tokenizer:
+            raise TypeError(
+                "tokenizer: a tuple must be (source, target), the tokenizer of the encoder and the "
+                f"tokenizer of the decoder; got {short_repr(tokenizer)}"
+            )
+        tokenizer, target_tokenizer = tokenizer
     if isinstance(model, str | PathLike):
         if isinstance(model, str) and " " in model and not Path(model).exists():
             raise TypeError(
@@ -122,20 +135,40 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     check_parallel(model)
     if isinstance(processor, str | PathLike):
         processor = _load_pretrained(transformers.AutoProcessor.from_pretrained, processor)
+    tokenizer = _tokenizer(tokenizer)
+    if tokenizer is None:
+        tokenizer = _tokenizer(getattr(processor, "tokenizer", None))
+    loaded = Loaded(
+        model,
+        tokenizer,
+        processor,
+        None if wrapper is model else wrapper,
+        prepares,
+        method,
+        tuple(notes),
+        _tokenizer(target_tokenizer),
+    )
+    if target_tokenizer is not None and not loaded.is_encoder_decoder:
+        raise ValueError(
+            f"tokenizer is a tuple of two tokenizers, but {type(base_of(model)).__name__} is not "
+            "an encoder-decoder model. Pass one tokenizer."
+        )
+    return loaded
+
+
+def _tokenizer(tokenizer: Any) -> Any:
+    """Return the tokenizer that the caller passed, or load it. Raise TypeError if it is none."""
     if isinstance(tokenizer, str | PathLike):
         tokenizer = _load_pretrained(transformers.AutoTokenizer.from_pretrained, tokenizer)
-    if tokenizer is None:
-        tokenizer = getattr(processor, "tokenizer", None)
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TypeError(
             "tokenizer must be a tokenizer of transformers (such as AutoTokenizer returns), a "
-            f"hub id or a folder; got {type(tokenizer).__name__}. Wrap a tokenizer of the "
-            "tokenizers library with "
+            "hub id or a folder, or for an encoder-decoder model a tuple (source, target) of two; "
+            f"got {type(tokenizer).__name__}. Wrap a tokenizer of the tokenizers library with "
             "transformers.PreTrainedTokenizerFast(tokenizer_object=...)."
         )
-    wrapper = None if wrapper is model else wrapper
-    return Loaded(model, tokenizer, processor, wrapper, prepares, method, tuple(notes))
+    return tokenizer
 
 
 def _unwrapped(model: Any) -> Any:

@@ -272,7 +272,7 @@ def answer_of(
         )
     best = row.topk(2).indices.tolist()
     classes = position is None
-    tokenizer = example.encoder.tokenizer(required=False)
+    tokenizer = example.encoder.output_tokenizer()
     if requested is None:
         after = exact_row(changed, position)
         others = best if after is None else after.topk(2).indices.tolist()
@@ -355,7 +355,9 @@ def _id_of(token: Any, model: Any, tokenizer: Any, count: int, *, classes: bool)
         return int(class_ids[token])
     if tokenizer is None:
         raise ValueError(f"answer={token!r} needs tokenizer=. Pass it, or the id of the token.")
-    ids = call_reader(tokenizer, token, add_special_tokens=False)["input_ids"]
+    # A tokenizer of two languages reads text for the decoder by this name.
+    argument = "text_target" if getattr(model.config, "is_encoder_decoder", False) else "text"
+    ids = call_reader(tokenizer, **{argument: token}, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise ValueError(
             f"answer={token!r} has {len(ids)} tokens ({token_texts(ids, tokenizer)}). Pass one "

@@ -141,7 +141,7 @@ def effect_of(runner: Runner, answer: Answer, after: Any, identity: Any) -> Effe
 
 def _candidates(row: torch.Tensor, runner: Runner) -> tuple[Candidate, ...]:
     best, ids = torch.softmax(row, dim=-1).topk(min(_CANDIDATES, len(row)))
-    tokenizer = runner.example.encoder.tokenizer(required=False)
+    tokenizer = runner.example.encoder.output_tokenizer()
     classes = runner.reading.row is None
     texts = texts_of(ids.tolist(), runner.model, tokenizer, classes=classes)
     return tuple(map(Candidate, texts, ids.tolist(), best.tolist()))

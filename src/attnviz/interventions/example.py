@@ -121,7 +121,7 @@ class Example:
             model,
             self._encoded(),
             settings,
-            tokenizer=self.encoder.tokenizer(required=False),
+            tokenizer=self.encoder.output_tokenizer(),
             progress=progress,
             watch=watch,
         )

@@ -286,7 +286,7 @@ class _Intervention:
         no_position = self._position is None and not callable(answer)
         made = Runner(example.with_generated_text(text, settings.method))
         position = count - 1 if no_position else self._position
-        tokenizer = example.encoder.tokenizer(required=False)
+        tokenizer = example.encoder.output_tokenizer()
         texts = _text_of(unchanged_text, tokenizer), _text_of(text, tokenizer)
         return self._compare(made, changes, answer, position, texts)
 

@@ -29,7 +29,6 @@ Alphabet = Literal["bytes", "code points", "metaspace", "##", "@@", "plain"]
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 METASPACE = "▁"
 _WORD_END = "</w>"
-_INVALID = re.compile("‹0x[0-9A-F]{2}›")
 
 
 def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
@@ -93,7 +92,7 @@ def names_and_contents(
     """Return the display text of each token, and the part of the text that the token stands for.
 
     The arguments are as in `display_texts`. A character that is split over several tokens counts as
-    the content of the first of them. The content of an invalid byte is empty.
+    the content of the first of them. The content of an invalid byte is its name, as in ``‹0xFF›``.
 
     >>> names_and_contents(["un", "##done"], alphabet="##")
     [('un', 'un'), ('##done', 'done')]
@@ -181,7 +180,7 @@ def _decode_run(run: Sequence[tuple[int, bytes]], results: list[tuple[str, str]]
         has_parts = before[token] or after[token]
         visible = "" if has_parts and not complete[token] else make_visible(complete[token])
         name = f"{before[token]}{visible}{after[token]}".strip(" ")
-        results[index] = (name, _INVALID.sub("", complete[token]) + begun[token])
+        results[index] = (name, complete[token] + begun[token])
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:

@@ -81,6 +81,7 @@ class ShowFunction(Protocol[_RecordView_co]):
             Tokens to which the weights belong, if `model` is ``outputs.attentions``.
         tokenizer, processor : object, optional
             Tokenizer or processor of the model. By default the one that was saved with the model.
+            If the encoder and the decoder have different tokenizers, pass a tuple of both.
         target : str, optional
             Text that the model is forced to produce.
         generate : int, mapping or GenerationConfig, optional

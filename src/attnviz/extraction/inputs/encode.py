@@ -70,6 +70,11 @@ from attnviz.extraction.tokens.text import read_tokens
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.cleanup import Cleanup
 
+_OTHER_VOCABULARY_NOTE = (
+    "The decoder has another vocabulary than the encoder, and one tokenizer was passed: tokens of "
+    "the decoder are shown as #id. Pass tokenizer=(source, target)."
+)
+
 
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
@@ -246,7 +251,6 @@ class Encoder:
         """
         keep_first_window(self._model, batch, generated)
         added = generated.ids[generated.prefix :]
-        tokenizer = self.tokenizer(required=False)
         if self._encoder_decoder:
             # The decoder predicts the last token but does not read it, so its input has all ids
             # except the last one.
@@ -259,7 +263,7 @@ class Encoder:
             note = f"The decoder's text, {count}, was generated {method}."
         else:
             self._replace_prompt(batch, generated.ids[None, : generated.prefix])
-            append_ids(self._model, batch, added[None], tokenizer)
+            append_ids(self._model, batch, added[None], self.tokenizer(required=False))
             subject = "token was" if len(added) == 1 else f"{len(added)} tokens were"
             note = f"The last {subject} generated {method}."
         batch.notes.append(note)
@@ -298,6 +302,30 @@ class Encoder:
                 "tokenizer=, or pass ids as inputs."
             )
         return self._tokenizer
+
+    def output_tokenizer(self, *, required: bool = False) -> Any:
+        """Return the tokenizer of the text that the model produces, or None if there is none.
+
+        It is the tokenizer of the decoder if the caller passed two tokenizers. It is None if the
+        model consists of two models with different vocabularies, and the caller passed one
+        tokenizer. In this case, raise ValueError if `required` is True.
+        """
+        if self.loaded.target_tokenizer is not None:
+            return self.loaded.target_tokenizer
+        tokenizer = self.tokenizer(required=required)
+        sizes = [
+            getattr(getattr(self._model.config, part, None), "vocab_size", None)
+            for part in ("encoder", "decoder")
+        ]
+        if tokenizer is None or not all(sizes) or sizes[0] == sizes[1]:
+            return tokenizer
+        if required:
+            raise ValueError(
+                f"target: the decoder of {type(self._model).__name__} has another vocabulary than "
+                f"its encoder ({sizes[1]:,} and {sizes[0]:,} tokens). Pass both tokenizers as "
+                "tokenizer=(source, target)."
+            )
+        return None
 
     def _encode_text(self, text: str | tuple[str, str], *, num_new_tokens: int) -> Batch:
         parts = (text,) if isinstance(text, str) else text
@@ -462,7 +490,7 @@ class Encoder:
             raise ValueError(
                 f"{argument}: input_ids must be (examples, tokens); got {tuple(ids.shape)}"
             )
-        check_ids(self._model, ids, argument)
+        check_ids(self._model, ids, argument, decoder=name == "decoder")
         mask = batch.arguments.get(f"{prefix}attention_mask")
         unpadded = unpadded_positions(ids, mask, f"{prefix}attention_mask")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
@@ -470,7 +498,11 @@ class Encoder:
     def _add_tokens(self, batch: Batch, name: str) -> None:
         """Add the tokens of the sequence `name` to a batch."""
         ids = batch.arguments["input_ids" if name == "input" else "decoder_input_ids"]
-        tokenizer = self.tokenizer(required=False)
+        is_target = name == "decoder"
+        tokenizer = self.output_tokenizer() if is_target else self.tokenizer(required=False)
+        readings = batch.readings
+        if is_target and tokenizer is not self.tokenizer(required=False):
+            readings = [one for one in readings if one.tokenizer is tokenizer]
         # The number is 0 for tokens of the first text of a pair, and 1 for those of the second.
         texts = batch.arguments.get("token_type_ids") if name == "input" else None
         if texts is not None and texts.dim() == 3:
@@ -483,10 +515,16 @@ class Encoder:
                 row,
                 tokenizer=tokenizer,
                 sequence=None if texts is None else texts[index].tolist(),
-                readings=batch.readings,
-                target=name == "decoder",
+                readings=readings,
+                target=is_target,
             )
-            batch.notes += [note for note in notes if note not in batch.notes]
+            if tokenizer is None and self._tokenizer is not None:
+                notes = [_OTHER_VOCABULARY_NOTE]
+            if len(ids) > 1 and tokenizer is not None:
+                batch.example_notes = batch.example_notes or [[] for _ in ids]
+                batch.example_notes[index] += notes
+            else:
+                batch.notes += [note for note in notes if note not in batch.notes]
             batch.tokens[name].append(
                 tokens if positions is None else selected_tokens(tokens, positions)
             )
@@ -503,7 +541,7 @@ class Encoder:
             batch.arguments["decoder_input_ids"] = ids
         elif target is not None:
             texts = target_texts(target, batch.size)
-            tokenizer = self.tokenizer(required=True)
+            tokenizer = self.output_tokenizer(required=True)
             encoded, notes = self._truncation.encode_truncated(
                 partial(
                     call_reader,
@@ -518,7 +556,7 @@ class Encoder:
                 decoder=True,
             )
             batch.notes += notes
-            check_ids(self._model, encoded["input_ids"], "target")
+            check_ids(self._model, encoded["input_ids"], "target", decoder=True)
             labels, mask = encoded["input_ids"], encoded["attention_mask"]
             ids = shift_labels(self._model, labels)
             if bool((ids[:, 0] == labels[:, 0]).all()):

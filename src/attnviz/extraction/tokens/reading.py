@@ -42,6 +42,9 @@ class Reading:
         None for a tokenizer written in Python.
     options : mapping
         Keyword arguments of the call, such as ``truncation`` and ``max_length``.
+    target : bool
+        Whether the text was passed as ``text_target``. A tokenizer may have a second vocabulary for
+        such texts.
     starts : tuple of (tuple of int, or None)
         For each text that the caller had split into words, the index of each word's first character
         in the joined text. The places in `encoding` are counted from these. None for other texts.
@@ -52,6 +55,7 @@ class Reading:
     ids: tuple[int, ...]
     encoding: Any
     options: Mapping[str, Any]
+    target: bool = False
     starts: tuple[tuple[int, ...] | None, ...] = field(default=(None, None))
 
 
@@ -61,8 +65,8 @@ class _Observed(threading.local):
     def __init__(self) -> None:
         #: The lists to which the readings of this thread are added.
         self.lists: list[list[Reading]] = []
-        #: Keyword arguments of the outermost call of a tokenizer that runs, or None.
-        self.options: Mapping[str, Any] | None = None
+        #: Arguments of the outermost call of a tokenizer that runs, by name, or None.
+        self.call: Mapping[str, Any] | None = None
 
 
 _observed = _Observed()
@@ -98,7 +102,7 @@ def watch_tokenizers(undo: Cleanup) -> list[Reading]:
 def _forget(readings: list[Reading]) -> None:
     _observed.lists = [entry for entry in _observed.lists if entry is not readings]
     if not _observed.lists:
-        _observed.options = None
+        _observed.call = None
 
 
 def _apply() -> None:
@@ -135,17 +139,15 @@ def _observing(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(tokenizer, *args, **kwargs)
         arguments = _arguments(function, tokenizer, args, kwargs)
         before = [(readings, len(readings)) for readings in _observed.lists]
-        outermost = _observed.options is None
+        outermost = _observed.call is None
         if outermost:
-            _observed.options = {
-                name: value for name, value in arguments.items() if not name.startswith("text")
-            }
+            _observed.call = arguments
         try:
             result = function(tokenizer, *args, **kwargs)
-            rows = list(_readings(tokenizer, arguments, result, _observed.options or {}))
+            rows = list(_readings(tokenizer, arguments, result, _observed.call or arguments))
         finally:
             if outermost:
-                _observed.options = None
+                _observed.call = None
         for readings, count in before:
             nested = readings[count:]
             readings += [reading for reading in rows if not _is_known(reading, nested)]
@@ -185,12 +187,14 @@ def _arguments(
 
 
 def _readings(
-    tokenizer: Any, arguments: Mapping[str, Any], result: Any, options: Mapping[str, Any]
+    tokenizer: Any, arguments: Mapping[str, Any], result: Any, outermost: Mapping[str, Any]
 ) -> Iterator[Reading]:
-    """Yield a reading for each row of the result of a call."""
+    """Yield a reading for each row of the result of a call, with options of the outermost call."""
+    options = {name: value for name, value in outermost.items() if not name.startswith("text")}
     text, pair = arguments.get("text"), arguments.get("text_pair")
     if text is None:
         text, pair = arguments.get("text_target"), arguments.get("text_pair_target")
+    target = text is not None and text is outermost.get("text_target")
     has_names = isinstance(result, Mapping)
     rows = _id_rows(result.get("input_ids") if has_names else result)
     encodings = getattr(result, "encodings", None) or [None] * len(rows)
@@ -216,7 +220,7 @@ def _readings(
             _word_starts(text, part) if is_split else None
             for text, part in zip(texts, example, strict=True)
         )
-        yield Reading(tokenizer, texts, row, encoding, options, starts)
+        yield Reading(tokenizer, texts, row, encoding, options, target, starts)
 
 
 def _examples(text: Any, pair: Any, count: int, *, split: bool) -> list[Any]:

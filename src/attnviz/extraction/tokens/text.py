@@ -8,8 +8,10 @@ with the text that it returns for the ids.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -93,6 +95,9 @@ def read_tokens(
     part of the text.
     """
     ids = [int(identifier) for identifier in ids]
+    if hasattr(tokenizer, "get_src_vocab"):
+        # In the other vocabulary, the same ids stand for other texts.
+        readings = [reading for reading in readings if reading.target == target]
     origins = _origins(ids, readings, tokenizer)
     made = [origin[0].tokenizer for origin in origins if origin]
     tokenizer = next((one for one in made if one is not None), tokenizer)
@@ -221,6 +226,10 @@ class _Row:
         if text is None or own is None:
             decoded = self._vocabulary.decoded(ids)
         spans = self._spans(run, text or decoded, origin, decoded)
+        if text is None and own is not None:
+            # Spaces of the decoded text need not be in the text, but those of tokens are.
+            text = AlignedText("".join(self._named[position][1] for position in run))
+            spans = text.find([self._named[position][1] for position in run])
         if own is None and text is not None and decoded is not None:
             own = self._split(run, decoded)
         if own is None and spans is None and len(run) > 1:
@@ -259,10 +268,11 @@ class _Row:
         return self._texts[key]
 
     def _content(self, position: int) -> str | None:
-        """Return the part of the text for which a token stands, or None for an unknown word."""
+        """Return the part of the text for which a token stands, or None if it is unknown."""
         name, content = self._named[position]
         is_unknown = self._ids[position] == self._vocabulary.unknown or name in _UNKNOWN
-        return None if is_unknown else content
+        # A truncated text may end with some of the bytes of a character.
+        return None if is_unknown or _INVALID_BYTE.search(content) else content
 
     def _spans(
         self,
@@ -341,16 +351,18 @@ class Vocabulary:
     def __init__(self, tokenizer: Any, *, target: bool) -> None:
         self.tokenizer = tokenizer
         self.unknown = getattr(tokenizer, "unk_token_id", None)
-        # Ids are converted by the target vocabulary if a tokenizer has two.
-        source = None if target else getattr(tokenizer, "get_src_vocab", None)
-        self._source = (
-            None if source is None else {number: entry for entry, number in source().items()}
-        )
+        self._has_source = not target and hasattr(tokenizer, "get_src_vocab")
+
+    @cached_property
+    def _source(self) -> dict[int, str]:
+        return {number: entry for entry, number in self.tokenizer.get_src_vocab().items()}
 
     def _entries(self, ids: Sequence[int]) -> list[str | None]:
-        if self._source is not None:
+        entries = list(self.tokenizer.convert_ids_to_tokens(list(ids)))
+        if self._has_source and self.tokenizer.convert_tokens_to_ids(entries) != list(ids):
+            # A tokenizer with two vocabularies converts ids by that of the target.
             return [self._source.get(identifier) for identifier in ids]
-        return list(self.tokenizer.convert_ids_to_tokens(list(ids)))
+        return entries
 
     def names(
         self, ids: Sequence[int], *, separate: bool = False, alphabet: Alphabet | None = None
@@ -392,7 +404,7 @@ class Vocabulary:
     def decode(self, ids: Sequence[int]) -> str | None:
         """Return the text that the tokenizer returns for ids, or None if it cannot."""
         try:
-            if self._source is not None:
+            if self._has_source:
                 text = self.tokenizer.convert_tokens_to_string(self._entries(ids))
             else:
                 text = self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
@@ -470,6 +482,7 @@ def _num_common(first: str, second: str) -> int:
 
 # Entries for unknown words in vocabularies of tokenizers that do not state theirs.
 _UNKNOWN = {"<unk>", "[UNK]"}
+_INVALID_BYTE = re.compile("‹0x[0-9A-F]{2}›")
 # Maximum number of tokens before a token with which it is decoded.
 _WINDOW = 6
 
