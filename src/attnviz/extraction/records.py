@@ -136,10 +136,17 @@ def records_of_forward(
             f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
         )
         batch.size, batch.tokens, batch.example_notes = 1, {}, []
+        forward.example_notes = [[]]
     tokens = RecordTokens(loaded, batch, stacks)
     example_notes = batch.example_notes or [[]] * batch.size
     return [
-        _record(index, stacks, tokens, [*example_notes[index], *notes], encoder.title)
+        _record(
+            index,
+            stacks,
+            tokens,
+            [*example_notes[index], *forward.example_notes[index], *notes],
+            encoder.title,
+        )
         for index in range(batch.size)
     ]
 

@@ -25,6 +25,7 @@ from attnviz.extraction.capture.memory import (
     check_memory,
     layer_sizes,
 )
+from attnviz.extraction.capture.positions import PositionWatch
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
@@ -42,11 +43,15 @@ TRAINING_NOTE = (
 
 @dataclass
 class Forward:
-    """Outputs of a model, the captured attention, and the notes for the reader of the record."""
+    """Outputs of a model, the captured attention, and the notes for the reader of the record.
+
+    `notes` are for all examples, and `example_notes` has a list of notes for each example.
+    """
 
     collector: Collector
     outputs: Any
     notes: list[str]
+    example_notes: list[list[str]]
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
@@ -105,7 +110,10 @@ def run_forward(
         for spool in spools:
             spool.clear()
         _check_free_space(collector, copied, spools[0].folder if spools else None)
-        forward = _watched_forward(loaded.model, collector, arguments, observe)
+        positions = PositionWatch(
+            loaded.model, collector.scan, arguments, collector.sequences, batch.size
+        )
+        forward = _watched_forward(loaded.model, collector, arguments, observe, positions)
         if may_repeat and not trace_all and collector.has_untraced_attention:
             trace_all = True
         elif may_repeat and copied is options and not is_copied(forward.stacks, options):
@@ -124,6 +132,7 @@ def _watched_forward(
     collector: Collector,
     arguments: dict[str, Any],
     observe: Observer | None,
+    positions: PositionWatch,
 ) -> Forward:
     notes = []
     with Cleanup() as undo, undo:
@@ -134,6 +143,7 @@ def _watched_forward(
         # be captured.
         run_uncompiled(modules, undo)
         collector.watch(undo, observe)
+        positions.watch(undo)
         outputs = model(**arguments)
         collector.check.finish()
     for name, is_compared in collector.check.foreign.items():
@@ -143,7 +153,8 @@ def _watched_forward(
             f"softmax(scale * q k^T + bias + mask), {compared} with its output."
         )
     precision = _precision_note(model, collector)
-    return Forward(collector, outputs, [*notes, precision] if precision else notes)
+    notes += [precision] if precision else []
+    return Forward(collector, outputs, notes, positions.notes)
 
 
 class _Stance:
