@@ -476,10 +476,16 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
         ),
         ("llama", {"generate": 4, "target": " sat"}, ValueError, "^generate: .*already sets it"),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),
+        (
+            "llama",
+            {"inputs": {"inputs_embeds": torch.ones(1, 3, 48)}, "generate": 4},
+            ValueError,
+            "inputs_embeds have no ids.*Pass input_ids",
+        ),
     ],
 )
 def test_impossible_generations_are_refused(
     kind: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        extract(make_model(kind), IDS, **options)
+        extract(make_model(kind), **{"inputs": IDS} | options)

@@ -105,6 +105,52 @@ def test_a_prompt_that_generate_changes_is_the_one_in_the_record() -> None:
     assert np.abs(weights - expected).max() < 1e-4
 
 
+def test_a_text_starts_with_the_ids_that_generate_chooses_for_an_image() -> None:
+    for model in (blip(), git()):
+        inputs = {"pixel_values": torch.randn(1, 3, 32, 32)}
+        returned = model.generate(**inputs, max_new_tokens=4, do_sample=False)[0].tolist()
+        stack = extract(model, inputs, generate=4).stacks["self"]
+        predictions = stack.query_tokens.predictions
+        assert [prediction.token.id for prediction in predictions] == returned[1:]
+        # The patches of GIT's image come before its text.
+        assert len(stack.query_tokens) - len(returned) == predictions[0].query
+
+
+def instructblip() -> Any:
+    torch.manual_seed(0)
+    text = transformers.T5Config(
+        **SPECIAL, d_model=48, d_kv=12, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
+    )
+    config = transformers.InstructBlipConfig(
+        vision_config=VISION,
+        qformer_config=SIZE | {"encoder_hidden_size": 48, "cross_attention_frequency": 1},
+        text_config=text.to_dict(),
+        num_query_tokens=3,
+        image_token_id=150,
+    )
+    model = transformers.InstructBlipForConditionalGeneration(config)
+    sharpen(model, 3.0)
+    model.generation_config.update(eos_token_id=None)
+    return model.eval()
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_language_model_of_instructblip_may_have_a_decoder(beams: int) -> None:
+    """The configuration of InstructBLIP does not say that its language model is T5."""
+    model = instructblip()
+    ids = torch.tensor([[150, 150, 150, 9, 5, 17, 8]])
+    inputs = {"pixel_values": torch.randn(1, 3, 32, 32), "input_ids": ids}
+    inputs |= {"attention_mask": torch.ones_like(ids), "qformer_input_ids": ids[:, 3:]}
+    options = {"max_new_tokens": 5, "num_beams": beams}
+    returned = model.generate(**inputs, **options)[0].tolist()
+    record = extract(model, inputs, generate=options)
+    assert list(record.stacks["cross"].query_tokens.ids or ()) == returned[:-1]
+    own = own_steps(model, 5, None, **inputs, decoder_input_ids=torch.tensor([returned[:-1]]))
+    expected = own.cross_attentions[0][1][0].numpy()
+    weights = record.stacks["cross"].weights(layer=1)
+    assert np.abs(weights - expected).max() < 1e-4
+
+
 def git() -> Any:
     torch.manual_seed(0)
     config = transformers.GitConfig(

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from attnviz.extraction.adapters import base_of, virtual_tokens
-from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS
+from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS, is_encoder_decoder
 from attnviz.extraction.modules import ModuleScan, scan_modules
 
 
@@ -156,7 +156,7 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
     no table of position embeddings.
     """
     scan = scan_modules(model)
-    side = decoder if bool(getattr(model.config, "is_encoder_decoder", False)) else None
+    side = decoder if is_encoder_decoder(model.config) else None
     index = scan.once(("position table", side), lambda: _table_index(scan, side=side))
     if index is None:
         return None

@@ -224,6 +224,15 @@ def config_values(config: Any, name: str) -> set[Any]:
     return {getattr(nested, name, None) for nested in _configs_in(config)}
 
 
+def is_encoder_decoder(config: Any) -> bool:
+    """Whether a model with this configuration has an encoder and a decoder.
+
+    The configuration of InstructBLIP does not say so. That of its language model does.
+    """
+    configs = (config, getattr(config, "text_config", None))
+    return any(getattr(part, "is_encoder_decoder", False) for part in configs)
+
+
 def has_stages(config: Any) -> bool:
     """Whether the layers of an image model may form stages with patches of different sizes."""
     return any(getattr(nested, name, None) for nested in _configs_in(config) for name in _STAGES)

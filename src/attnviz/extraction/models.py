@@ -32,6 +32,7 @@ from attnviz.extraction.adapters import (
     check_adapter,
     virtual_tokens,
 )
+from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
@@ -75,7 +76,7 @@ class Loaded:
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether the model has an encoder and a decoder."""
-        return bool(getattr(self.model.config, "is_encoder_decoder", False))
+        return is_encoder_decoder(self.model.config)
 
     @property
     def virtual(self) -> VirtualTokens | None:

@@ -32,6 +32,7 @@ from attnviz.extraction.capabilities import (
     accepted_arguments,
     num_positions,
 )
+from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate
 from attnviz.utils.arguments import short_repr
@@ -250,14 +251,7 @@ def generate_text(
     NotImplementedError
         If the model generates something other than one text of tokens.
     """
-    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
-    prompt: torch.Tensor | None = None
-    if not _is_encoder_decoder(model) and "input_ids" in arguments:
-        prompt = batch.arguments["input_ids"].cpu()
-        # Always pass a mask. Without a mask, transformers guesses which ids are padding.
-        arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
-        # BLIP writes into these ids.
-        arguments["input_ids"] = arguments["input_ids"].clone()
+    arguments, prompt = _model_inputs(model, batch)
     options = dict(settings.options)
     for name in ("stop_strings", "token_healing"):
         if settings.setting(name) and options.setdefault("tokenizer", tokenizer) is None:
@@ -316,6 +310,27 @@ def generate_text(
             "tokens. Generate the text yourself and pass it as target=."
         )
     return generated
+
+
+def _model_inputs(
+    model: PreTrainedModel, batch: Batch
+) -> tuple[dict[str, Any], torch.Tensor | None]:
+    """Return the inputs of a generation, and the ids of the prompt, (1, tokens), or None.
+
+    An encoder-decoder model, or a model that gets only an image, has no prompt.
+    """
+    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
+    if is_encoder_decoder(model.config):
+        return arguments, None
+    if "input_ids" not in arguments:
+        if "inputs_embeds" in arguments:
+            raise ValueError("generate: inputs_embeds have no ids to show. Pass input_ids.")
+        return arguments, None
+    # BLIP writes into the ids that it gets.
+    arguments["input_ids"] = arguments["input_ids"].clone()
+    # Always pass a mask. Without a mask, transformers guesses which ids are padding.
+    arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
+    return arguments, batch.arguments["input_ids"].cpu()
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
@@ -402,12 +417,8 @@ def _starts(ids: torch.Tensor, start: torch.Tensor) -> bool:
     return torch.equal(ids[: len(start)].cpu(), start)
 
 
-def _is_encoder_decoder(model: PreTrainedModel) -> bool:
-    return bool(getattr(model.config, "is_encoder_decoder", False))
-
-
 def _check_positions(model: PreTrainedModel, settings: GenerationSettings, before: int) -> None:
-    encoder_decoder = _is_encoder_decoder(model)
+    encoder_decoder = is_encoder_decoder(model.config)
     bound = num_positions(model, decoder=encoder_decoder)
     if bound is None:
         return
@@ -446,7 +457,11 @@ def note_padding(model: PreTrainedModel, batch: Batch, settings: GenerationSetti
                 "model would count the padding as positions, and may produce another text."
             )
         last = sequence.length - 1
-        if unpadded is not None and not _is_encoder_decoder(model) and int(unpadded[-1]) < last:
+        if (
+            unpadded is not None
+            and not is_encoder_decoder(model.config)
+            and int(unpadded[-1]) < last
+        ):
             notes.append(
                 "The text was generated without the padding after the prompt. In the batch, the "
                 "model would continue after the padding, and may produce another text."

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments
-from attnviz.extraction.families import NOT_TEXT, family_of
+from attnviz.extraction.families import NOT_TEXT, family_of, is_encoder_decoder
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -45,7 +45,7 @@ def check_target(
     - The decoder of an encoder-decoder model that can generate needs a text, and none is set.
     """
     name = type(model).__name__
-    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
+    encoder_decoder = is_encoder_decoder(model.config)
     generates = encoder_decoder and model.can_generate()
     labelled = isinstance(example, Mapping) and "labels" in example
     if generating and (target is not None or labelled):
