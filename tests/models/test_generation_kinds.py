@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from attnviz.extraction import extract
+from models.speech import TOKENS, whisper
 from models.steps import assert_predictions, own_steps, stitched
 from models.tiny import SIZE, sharpen
 
@@ -234,33 +235,6 @@ def test_the_mask_of_an_image_grows_with_the_text() -> None:
     assert np.abs(weights[:, 1:] - expected[:, 1:, : weights.shape[-1]]).max() < 1e-4
 
 
-def whisper(**settings: Any) -> Any:
-    """Return a tiny Whisper with tokens for languages, tasks and timestamps."""
-    torch.manual_seed(0)
-    config = transformers.WhisperConfig(
-        **SPECIAL,
-        num_mel_bins=16,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        d_model=48,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        max_source_positions=50,
-        max_target_positions=64,
-        decoder_start_token_id=3,
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
-    )
-    model = sharpened(transformers.WhisperForConditionalGeneration(config))
-    # `extract` must not pass the temperature to `generate`, which would then sample.
-    model.generation_config.temperature = 1.0
-    for name, value in settings.items():
-        setattr(model.generation_config, name, value)
-    return model
-
-
 def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
     model = whisper()
     sound = torch.randn(1, 16, 100)
@@ -279,15 +253,6 @@ def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
             assert np.abs(weights - stitched(steps, layer, 6, num_keys)).max() < 1e-4
 
 
-TOKENS: dict[str, Any] = {
-    "is_multilingual": True,
-    "lang_to_id": {"<|en|>": 170, "<|de|>": 171},
-    "task_to_id": {"transcribe": 172, "translate": 173},
-    "prev_sot_token_id": 174,
-    "no_timestamps_token_id": 175,
-    "decoder_start_token_id": 3,
-    "alignment_heads": [[0, 0], [1, 2]],
-}
 GERMAN = {"language": "de", "task": "translate"}
 
 

@@ -16,6 +16,7 @@ import attnviz as av
 from attnviz.interventions.changes import Change
 from models.explicit_attention import attention_function
 from models.make_models import make_model
+from models.speech import TOKENS, whisper
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6
@@ -171,6 +172,33 @@ def test_each_beam_is_changed() -> None:
         model.model.layers[1].self_attn.o_proj.weight[:, 24:36] = 0
         expected = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
     assert list(record.stack().query_tokens.ids) == expected[0].tolist()
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_start_of_a_decoder_is_that_of_the_settings(beams: int) -> None:
+    """Whisper starts with the tokens of a language and a task, and returns only the text."""
+    inputs = {"input_features": torch.randn(1, 16, 100)}
+    settings: dict[str, Any] = {"max_new_tokens": COUNT, "num_beams": beams}
+    settings |= {"language": "de", "task": "translate"}
+    # The prompt of a change is the first input of the decoder, which has 4 tokens.
+    changes = [av.Ablate(1, 2, stack="cross"), av.Knockout(keys=1, layers=0, stack="decoder")]
+    model = whisper(**TOKENS)
+    unchanged = av.extract(model, inputs, generate=settings).stacks["cross"].query_tokens
+    same = av.intervene(model, inputs, av.Ablate(factor=1.0, stack="cross"), generate=settings)
+    assert same.stacks["cross"].query_tokens.ids == unchanged.ids
+    record = av.intervene(model, inputs, changes, generate=settings)
+    ids = record.stacks["cross"].query_tokens.ids
+    assert ids[:4] == (3, 171, 173, 175)
+    assert not record.stacks["decoder"].weights(layer=0)[:, 2:, 1].any()
+    with torch.no_grad():
+        # Columns 24 to 35 belong to head 2, because each head has 12 components.
+        model.model.decoder.layers[1].encoder_attn.out_proj.weight[:, 24:36] = 0
+    ablated = av.intervene(model, inputs, changes[1], generate=settings)
+    assert ablated.stacks["cross"].query_tokens.ids == ids
+    only = av.intervene(whisper(**TOKENS), inputs, changes[0], generate=settings)
+    own = model.generate(**inputs, **settings)[0].tolist()
+    text = [prediction.token.id for prediction in only.stacks["cross"].query_tokens.predictions]
+    assert text == own
 
 
 def test_both_models_use_the_same_random_numbers() -> None:

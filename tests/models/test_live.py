@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from attnviz import AttentionRecord, HeadView, NeuronView, demos, show_head_view
 from attnviz.extraction import extract
@@ -20,6 +21,7 @@ from attnviz.views import show as showing
 from attnviz.views.live import LiveGeneration
 from models.interrupts import state_of
 from models.make_models import make_model
+from models.speech import TOKENS, whisper
 from models.steps import IDS
 from unit.records import assert_same
 
@@ -65,6 +67,30 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
         assert_same(partial, extract(model, IDS, generate=count))
     # The final record is the last shown record. There was no further extraction.
     assert record is shown[-1]
+
+
+@pytest.mark.usefixtures("at_each_token")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_records_of_a_sound_start_with_the_language_and_the_task(beams: int) -> None:
+    inputs = {"input_features": torch.randn(1, 16, 100)}
+    settings = {"max_new_tokens": 5, "language": "de", "task": "translate", "num_beams": beams}
+    shown: list[AttentionRecord] = []
+    record = extract_live(
+        whisper(**TOKENS),
+        inputs,
+        generate=settings,
+        show=lambda partial, _: shown.append(partial),
+        is_stopped=lambda: False,
+    )
+    assert_same(record, extract(whisper(**TOKENS), inputs, generate=settings))
+    for count, partial in enumerate(shown, 1):
+        assert (partial.stacks["cross"].query_tokens.ids or ())[:4] == (3, 171, 173, 175)
+        assert_same(
+            partial,
+            extract(whisper(**TOKENS), inputs, generate=settings | {"max_new_tokens": count}),
+        )
+    # In a beam search, the text is known only at the end.
+    assert len(shown) == (5 if beams == 1 else 0)
 
 
 @pytest.mark.parametrize(
