@@ -33,6 +33,7 @@ from attnviz.extraction.adapters import (
     virtual_tokens,
 )
 from attnviz.extraction.families import is_encoder_decoder
+from attnviz.extraction.modules import modules_of
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
@@ -382,7 +383,7 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     trained: list[nn.Module] = []
     undo.add(partial(_release, holder, trained))
     with _evaluating_lock:
-        trained += [part for part in model.modules() if part.training or part in _evaluating]
+        trained += [part for part in modules_of(model) if part.training or part in _evaluating]
         for module in trained:
             _evaluating.setdefault(module, set()).add(holder)
             module.training = False
@@ -411,7 +412,7 @@ def attend_fully(model: nn.Module, num_tokens: int, undo: Cleanup) -> None:
     and does not put them back. The records of later, longer texts would then depend on this text.
     This function replaces the modules before the forward.
     """
-    for part in list(model.modules()):
+    for part in modules_of(model):
         if isinstance(part, PreTrainedModel) and hasattr(part, "set_attention_type"):
             sizes: Any = part.config
             if num_tokens <= (5 + 2 * sizes.num_random_blocks) * sizes.block_size:

@@ -24,6 +24,7 @@ from attnviz.extraction.modules import (
     attention_modules,
     attention_outside,
     layer_numbers,
+    modules_of,
     scan_modules,
 )
 from attnviz.utils.arguments import format_named
@@ -94,7 +95,7 @@ def _notes_outside(
         return []
     listed = "; ".join(f"{subject}{where}" for subject, where, _ in _subjects(outside))
     holder, position = root, ""
-    if not any(part is root for part in model.modules()):
+    if all(part is not root for part in modules_of(model)):
         holder, position = loaded.wrapper, f" outside of its {type(base_of(model)).__name__}"
     pronoun = "It is" if len(outside) == 1 else "They are"
     return [

@@ -24,6 +24,7 @@ from torch import nn
 from attnviz.extraction.capture.forward import run_uncompiled
 from attnviz.extraction.inputs.media import is_sound
 from attnviz.extraction.models import Loaded, evaluate
+from attnviz.extraction.modules import modules_of
 from attnviz.extraction.preprocessors import calling_lock
 from attnviz.utils.cleanup import Cleanup
 
@@ -69,15 +70,15 @@ class OwnCall:
         Keyword arguments with which the image processor was called before.
     is_whole : bool
         Whether the call has the whole input, and not only a part of it.
-    module : str or None
-        Path of the inner model that was called instead of the model, such as a text encoder.
+    module : Module or None
+        The inner model that was called instead of the model, such as a text encoder.
     """
 
     arguments: dict[str, Any]
     generation: dict[str, Any] | None = None
     image_options: dict[str, Any] = field(default_factory=dict)
     is_whole: bool = True
-    module: str | None = None
+    module: nn.Module | None = None
 
 
 def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | None, list[str]]:
@@ -112,11 +113,11 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
         )
     call, notes = calls[number], []
     if call.module is not None:
-        inner = loaded.model.get_submodule(call.module)
+        paths = (path for path, part in loaded.model.named_modules() if part is call.module)
         raise ValueError(
             f"inputs: {name} does not call {type(loaded.model).__name__} for this input, but its "
-            f"part {call.module} ({type(inner).__name__}). Pass this part as the model, and the "
-            "output of the tokenizer or processor as inputs."
+            f"part {next(paths)} ({type(call.module).__name__}). Pass this part as the model, and "
+            "the output of the tokenizer or processor as inputs."
         )
     if count > 1:
         call.is_whole = False
@@ -267,9 +268,9 @@ class _Observer:
     def watch(self, undo: Cleanup) -> None:
         """Observe the object and its model until the ``with`` block of `undo` ends."""
         model, wrapper, processor = self._loaded.model, self._loaded.wrapper, self._loaded.processor
-        for name, module in model.named_modules():
-            if module is not model and isinstance(module, transformers.PreTrainedModel):
-                _replace(module, "forward", partial(self._inner, name), undo)
+        for module in modules_of(model)[1:]:
+            if isinstance(module, transformers.PreTrainedModel):
+                _replace(module, "forward", partial(self._inner, module), undo)
         _replace(model, "forward", self._forward, undo)
         if hasattr(model, "generate"):
             _replace(model, "generate", self._generate, undo)
@@ -278,7 +279,7 @@ class _Observer:
             _replace(image_processor, "preprocess", self._preprocess, undo)
         inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
         # Compiled code does not call replaced methods.
-        run_uncompiled(list(inside.modules()), undo)
+        run_uncompiled(modules_of(inside), undo)
         if isinstance(wrapper, nn.Module):
             # Objects of sentence-transformers change the mode, and do not restore it.
             evaluate(wrapper, undo)
@@ -303,8 +304,10 @@ class _Observer:
         call = OwnCall(_inputs(_bound(forward, args, kwargs)), None, self._image_options)
         return self._reached(call, forward, args, kwargs)
 
-    def _inner(self, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._reached(OwnCall({}, module=name), forward, args, kwargs)
+    def _inner(
+        self, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        return self._reached(OwnCall({}, module=module), forward, args, kwargs)
 
     def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         bound = _bound(generate, args, kwargs)
