@@ -232,3 +232,30 @@ def test_a_call_of_a_part_of_the_model_is_an_error() -> None:
     pipe = Features(model=transformers.CLIPModel(config).eval(), tokenizer=processor.tokenizer)
     with pytest.raises(ValueError, match=r"Features does not call CLIPModel .* part text_model"):
         av.extract(pipe, "the cat")
+
+
+def test_an_own_object_is_named_if_it_was_not_run(classifier: Any, checkpoint_folder: Path) -> None:
+    class Embedder:
+        def __init__(self) -> None:
+            self.model = classifier
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+
+        def encode(self, text: str) -> Any:
+            return self.model(**self.tokenizer(f"query: {text}", return_tensors="pt"))
+
+    embedder = Embedder()
+    record = av.extract(embedder, TEXT)
+    assert record.tokens.ids == tuple(embedder.tokenizer(TEXT)["input_ids"])
+    [note] = record.notes
+    assert note.startswith("Embedder was not run: the record shows the text as its tokenizer")
+    record = av.extract(embedder.encode, TEXT)
+    assert record.tokens.ids == tuple(embedder.tokenizer(f"query: {TEXT}")["input_ids"])
+    assert not record.notes
+
+
+def test_a_note_names_a_folder_whose_settings_are_dropped(checkpoint_folder: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+    record = av.extract(checkpoint_folder, TEXT, tokenizer=tokenizer)
+    assert any("SentenceTransformer" in note and "tokenizer= was" in note for note in record.notes)
+    assert not av.extract(checkpoint_folder, TEXT).notes

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 import json
 import os
@@ -290,17 +290,23 @@ def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) ->
 def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -> Any:
     """Load a model from a hub id or folder.
 
-    If `alone` is False, a model of sentence-transformers is loaded with its settings. If its
-    library is missing, a note is added to `notes`, and only the transformers model is loaded.
+    If `alone` is False, a model of sentence-transformers is loaded with its settings. Otherwise, or
+    if the library is missing, only the transformers model is loaded, and a note is added to
+    `notes`.
     """
-    kind = None if alone else _sentence_class(source)
-    if kind is not None and importlib.util.find_spec("sentence_transformers"):
-        library = importlib.import_module("sentence_transformers")
-        return getattr(library, kind)(os.fspath(source))
+    kind = _sentence_class(source)
     if kind is not None:
+        reason = "tokenizer= was passed"
+        if not alone:
+            try:
+                library = importlib.import_module("sentence_transformers")
+            except ImportError:
+                reason = "the library cannot be imported"
+            else:
+                return getattr(library, kind)(os.fspath(source))
         notes.append(
-            f"The model was saved as a {kind} of sentence-transformers, which is not installed. "
-            "Its settings, such as the maximum length of texts and prompts, were not applied."
+            f"The model was saved as a {kind} of sentence-transformers. Its settings, such as "
+            f"the maximum length of texts and prompts, were not applied, because {reason}."
         )
     config = _load_pretrained(transformers.AutoConfig.from_pretrained, source)
     architectures = getattr(config, "architectures", None) or []

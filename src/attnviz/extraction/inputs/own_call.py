@@ -47,7 +47,10 @@ _SENTENCE_METHODS = {
 # Packages with classes around a model, and with their base classes.
 _LIBRARIES = ("abc", "builtins", "sentence_transformers", "torch", "transformers", "typing")
 # Methods of these classes that call the model.
-_CALLING = {"__call__", "_forward", "encode", "forward", "predict", "run_single"}
+_CALLING = {
+    *("__call__", "_forward", "encode", "forward", "postprocess", "predict", "preprocess"),
+    *("run_single", "tokenize"),
+}
 # Names of the first argument of the methods that read an input.
 _INPUT_NAMES = ("inputs", "sentences", "image", "images", "audio")
 # Pipelines whose code calls the model several times for one part of an input.
@@ -105,6 +108,14 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
         if error is not None:
             problem = f"it raised {type(error).__name__}: {str(error).strip() or 'no message'}"
         return None, notes_on_settings(loaded, problem)
+    inner = calls[0].module
+    if inner is not None:
+        paths = (path for path, module in loaded.model.named_modules() if module is inner)
+        raise ValueError(
+            f"inputs: {name} does not call {type(loaded.model).__name__} for this input, but its "
+            f"part {next(paths)} ({type(inner).__name__}). Pass this part as the model, and the "
+            "output of the tokenizer or processor as inputs."
+        )
     count, number = len(calls), part or 0
     if number >= count:
         raise ValueError(
@@ -112,13 +123,6 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
             f"from 0 to {count - 1}."
         )
     call, notes = calls[number], []
-    if call.module is not None:
-        paths = (path for path, part in loaded.model.named_modules() if part is call.module)
-        raise ValueError(
-            f"inputs: {name} does not call {type(loaded.model).__name__} for this input, but its "
-            f"part {next(paths)} ({type(call.module).__name__}). Pass this part as the model, and "
-            "the output of the tokenizer or processor as inputs."
-        )
     if count > 1:
         call.is_whole = False
         others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
@@ -142,6 +146,11 @@ def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
         values.pop("generation_config", None)
     else:
         values = {setting: getattr(wrapper, setting, None) for setting in _SETTINGS}
+    if not reason and loaded.prepares and _has_own_calls(wrapper) and loaded.tokenizer is not None:
+        return [
+            f"{name} was not run: the record shows the text as its tokenizer encodes it. Pass a "
+            "method to record the input of this method, as in extract(model.encode, text)."
+        ]
     settings = ", ".join(
         f"{setting}={value!r}"
         for setting, value in values.items()

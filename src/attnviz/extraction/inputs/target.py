@@ -70,9 +70,16 @@ def check_target(
     if isinstance(example, Mapping):
         has_text = has_text or "decoder_input_ids" in example
     # Decoders that take no ids, such as those that detect objects in images, need no text.
-    reads = "decoder_input_ids" in accepted_arguments(model)
-    if generates and reads and not has_text:
+    accepted = accepted_arguments(model)
+    if generates and "decoder_input_ids" in accepted and not has_text:
         raise _missing_target(model)
+    if "decoder_input_values" in accepted and not (
+        isinstance(example, Mapping) and {"decoder_input_values", "labels"} & example.keys()
+    ):
+        raise ValueError(
+            f"inputs: the decoder of {name} reads features of a sound. Pass the processor's output "
+            "with decoder_input_values."
+        )
 
 
 def _missing_target(model: PreTrainedModel) -> ValueError:
