@@ -279,6 +279,37 @@ def _started(model: Any, ids: torch.Tensor) -> Call:
     )
 
 
+def targets() -> Iterator[Case]:
+    """Yield calls with a target, whose ids the decoder must get with one start token."""
+
+    def labelled(maker: Callable[[], Any]) -> Call:
+        model, tokenizer = maker(), ending()
+        labels = tokenizer(text_target="the dog sat", return_tensors="pt")["input_ids"]
+        inputs = _prompt(tokenizer)
+        return Call(
+            model,
+            lambda: model(**inputs, labels=labels),
+            lambda: extract(model, TEXT, tokenizer=tokenizer, target="the dog sat", progress=False),
+        )
+
+    def spoken() -> Call:
+        model, processor = whisper(), whisper_processor()
+        features = processor(sound(0.9), sampling_rate=16_000, return_tensors="pt")
+        # The tokenizer of Whisper adds the start token itself.
+        ids = processor.tokenizer("the dog sat", return_tensors="pt")["input_ids"][:, :-1]
+        return Call(
+            model,
+            lambda: model(**features, decoder_input_ids=ids),
+            lambda: extract(
+                model, sound(0.9), processor=processor, target="the dog sat", progress=False
+            ),
+        )
+
+    yield Case("target", "T5", lambda: labelled(t5))
+    yield Case("target", "BART", lambda: labelled(bart))
+    yield Case("target", "Whisper", spoken)
+
+
 def whisper_processor() -> Any:
     """Return a processor of a tiny Whisper."""
     return transformers.WhisperProcessor(whisper_features(), whisper_tokenizer())
@@ -353,38 +384,40 @@ def _long_sound() -> Call:
         model,
         lambda: model.generate(**features, **settings),
         lambda: extract(model, sound(2.5), processor=processor, generate=settings, progress=False),
-        required="window|second|longer|cut|left out",
+        required="window|second|longer|keeps|left out",
     )
+
+
+def captioner() -> tuple[Any, Any]:
+    """Return a tiny VisionEncoderDecoder and its image processor."""
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(
+            hidden_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            image_size=32,
+            patch_size=8,
+        ),
+        transformers.BertConfig(
+            hidden_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            vocab_size=400,
+            max_position_embeddings=64,
+        ),
+    )
+    config.decoder_start_token_id, config.pad_token_id = 2, 0
+    config.eos_token_id = 3
+    model = built("VisionEncoderDecoderModel", config, factor=8.0)
+    model.generation_config.update(decoder_start_token_id=2, pad_token_id=0, eos_token_id=3)
+    processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32})
+    return model, processor
 
 
 def images() -> Iterator[Case]:
     """Yield calls of models that write about images."""
-
-    def captioner() -> tuple[Any, Any]:
-        config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-            transformers.ViTConfig(
-                hidden_size=48,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=64,
-                image_size=32,
-                patch_size=8,
-            ),
-            transformers.BertConfig(
-                hidden_size=48,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=64,
-                vocab_size=400,
-                max_position_embeddings=64,
-            ),
-        )
-        config.decoder_start_token_id, config.pad_token_id = 2, 0
-        config.eos_token_id = 3
-        model = built("VisionEncoderDecoderModel", config, factor=8.0)
-        model.generation_config.update(decoder_start_token_id=2, pad_token_id=0, eos_token_id=3)
-        processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32})
-        return model, processor
 
     def call(settings: dict[str, Any]) -> Call:
         model, processor = captioner()
@@ -441,5 +474,6 @@ def cases() -> Iterator[Case]:
     """Yield all cases of this file."""
     yield from decoders()
     yield from translators()
+    yield from targets()
     yield from speech()
     yield from images()

@@ -267,6 +267,7 @@ def regions() -> Iterator[Case]:
         lambda: piped(segformer(), str(phone_photo(new_folder()))),
     )
     yield Case("image segmentation", "subtask='semantic'", lambda: _subtask(segformer()))
+    yield Case("image segmentation", "MaskFormer, subtask='panoptic'", _maskformer)
     yield Case("depth estimation", "an image", lambda: piped(depth(), photo()))
     yield Case(
         "depth estimation",
@@ -302,6 +303,23 @@ def _subtask(pipe: Any) -> Call:
         {"inputs": image, "subtask": "semantic"},
         own=lambda: pipe(image, subtask="semantic"),
     )
+
+
+def _maskformer() -> Call:
+    model = typed("mask2former", "Mask2FormerForUniversalSegmentation", 2.0)
+    processor = transformers.Mask2FormerImageProcessorPil(
+        size={"height": 64, "width": 64}, ignore_index=255
+    )
+    pipe = pipeline(
+        "image-segmentation", model=model, image_processor=processor, subtask="panoptic"
+    )
+
+    def own() -> None:
+        # Random masks cannot be joined, but the forward has run.
+        with contextlib.suppress(RuntimeError, ValueError, IndexError):
+            pipe(photo())
+
+    return piped(pipe, photo(), own=own)
 
 
 def _detr() -> Call:
@@ -392,11 +410,25 @@ def zero_shot() -> Iterator[Case]:
             tokenizer_kwargs={"truncation": True, "max_length": 4},
             expect=rows,
         ),
+        "SigLIP, whose texts are padded": _siglip,
         "a phone photo": lambda: named(
             pipe(), image=str(phone_photo(new_folder())), candidate_labels=labels, expect=rows
         ),
     }.items():
         yield Case("zero-shot image classification", text, make)
+
+
+def _siglip() -> Call:
+    text = {**TEXT_CONFIG, "max_position_embeddings": 64, "projection_size": 48}
+    config = transformers.SiglipConfig(text_config=text, vision_config=_VISION)
+    model = built("SiglipModel", config, factor=6.0)
+    processor = transformers.SiglipImageProcessorPil(size=_SQUARE)
+    pipe = pipeline(
+        "zero-shot-image-classification", model=model, image_processor=processor,
+        tokenizer=pieces(model_max_length=64),
+    )  # fmt: skip
+    expect = {"batch": True}
+    return named(pipe, image=photo(), candidate_labels=["cat", "dog"], expect=expect)
 
 
 def chats() -> Iterator[Case]:
@@ -495,13 +527,55 @@ def documents() -> Iterator[Case]:
         "max_seq_len and doc_stride, part=1": lambda: call(
             layout(max_seq_len=10, doc_stride=2), part=1
         ),
+        "Donut, which generates": _donut,
         "max_seq_len at the call": lambda: call(layout(), max_seq_len=10, doc_stride=2),
         "padding at the object": lambda: call(layout(padding="max_length", max_seq_len=40)),
     }.items():
         yield Case("document question answering", text, make)
 
 
+def _donut() -> Call:
+    encoder = transformers.DonutSwinConfig(
+        image_size=[32, 32], patch_size=4, embed_dim=12, depths=[1, 1], num_heads=[2, 2],
+        window_size=2,
+    )  # fmt: skip
+    decoder = transformers.MBartConfig(
+        vocab_size=400, d_model=24, encoder_layers=2, decoder_layers=2, decoder_ffn_dim=32,
+        encoder_attention_heads=4, decoder_attention_heads=4, max_position_embeddings=64,
+    )  # fmt: skip
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 2, 0, 3
+    processor = transformers.DonutImageProcessorPil(size=_SQUARE, do_align_long_axis=False)
+    pipe = pipeline(
+        "document-question-answering",
+        model=built("VisionEncoderDecoderModel", config, factor=6.0),
+        tokenizer=words(model_input_names=["input_ids", "attention_mask"]),
+        image_processor=processor,
+        feature_extractor=processor,
+    )
+    pipe.generation_config.max_new_tokens = 3
+    arguments = {"image": photo(), "question": "the dog"}
+
+    def own() -> None:
+        # The tiny model writes no answer that can be parsed.
+        with contextlib.suppress(ValueError, KeyError, IndexError, AttributeError):
+            pipe(**arguments)
+
+    return piped(pipe, arguments, own=own, generate={"max_new_tokens": 3})
+
+
+def videos() -> Iterator[Case]:
+    """Yield a call of video classification, whose reader of files may not be installed."""
+    yield Case("video classification", "a file", _video)
+
+
+def _video() -> Call:
+    model = typed("vivit", "VivitForVideoClassification", 2.0)
+    pipe = pipeline("video-classification", model=model)
+    return piped(pipe, str(new_folder() / "video.mp4"))
+
+
 def cases() -> Iterator[Case]:
     """Yield all cases of this file."""
-    for group in (classification, features, regions, zero_shot, chats, documents):
+    for group in (classification, features, regions, zero_shot, chats, documents, videos):
         yield from group()

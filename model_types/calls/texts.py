@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from tokenizers import processors
 from transformers import pipeline
 
 from attnviz import extract
@@ -129,6 +130,38 @@ def classification() -> Iterator[Case]:
         ),
     )
     yield case("in bfloat16", lambda: piped(_bfloat16(), TEXT))
+    yield case("a pair as a tuple", lambda: _tuple(_classifier(truncation=True, max_length=9)))
+    yield case(
+        "truncation=4 of extract, max_length=6 at the object",
+        lambda: piped(
+            _classifier(truncation=True, max_length=6),
+            LONG,
+            truncation=4,
+            expect={"note": "truncation"},
+        ),
+    )
+    yield case(
+        "truncation=True of extract, max_length=6 at the object",
+        lambda: piped(_classifier(truncation=True, max_length=6), LONG, truncation=True),
+    )
+    yield case(
+        "tokenizer= of extract beside the object's",
+        lambda: piped(
+            _classifier(truncation=True, max_length=6),
+            TEXT,
+            tokenizer=words(),
+            expect={"note": "max_length"},
+        ),
+    )
+    yield case("ids that the tokenizer made", lambda: _ready(_classifier(max_length=6)))
+    yield case(
+        "layers=, dtype= and outputs=True",
+        lambda: piped(_classifier(truncation=True, max_length=6), TEXT, outputs=True),
+    )
+    yield case(
+        "spool=",
+        lambda: piped(_classifier(truncation=True, max_length=6), TEXT, spool=new_folder("spool")),
+    )
     yield case("in train mode", lambda: piped(_trained_further(), TEXT))
     yield case(
         "a tokenizer with settings as a pair",
@@ -185,6 +218,16 @@ def classification() -> Iterator[Case]:
             TEXT,
         ),
     )
+
+
+def _tuple(pipe: Any) -> Call:
+    return piped(pipe, PAIR, own=lambda: pipe({"text": PAIR[0], "text_pair": PAIR[1]}))
+
+
+def _ready(pipe: Any) -> Call:
+    """Return a call of ids, which go to the model as they are."""
+    ids = words()(TEXT, return_tensors="pt")
+    return piped(pipe, dict(ids), own=lambda: pipe.model(**ids))
 
 
 def _bfloat16() -> Any:
@@ -383,7 +426,7 @@ def generator(model: Any = None, tokenizer: Any = None, **settings: Any) -> Any:
     )
 
 
-def generation() -> Iterator[Case]:
+def generation() -> Iterator[Case]:  # noqa: PLR0915
     """Yield calls of text generation by a pipeline."""
 
     def case(text: str, pipe: Callable[[], Any], inputs: Any = TEXT, **options: Any) -> Case:
@@ -479,6 +522,33 @@ def generation() -> Iterator[Case]:
         lambda: generator(gpt2(), do_sample=True, temperature=0.9),
         generate={"max_new_tokens": 4},
     )
+    yield case(
+        "do_sample in generate, a prefix at the object",
+        lambda: generator(gpt2(), prefix="hello "),
+        generate={"max_new_tokens": 4, "do_sample": True, "temperature": 0.7},
+        own_options={"do_sample": True, "temperature": 0.7},
+    )
+    yield case(
+        "num_return_sequences=2 at the object",
+        lambda: generator(gpt2(), num_beams=2, num_return_sequences=2),
+        generate={"max_new_tokens": 4},
+        expect={"error": "num_return_sequences|sequences", "note": "sequences"},
+    )
+    yield case(
+        "an assistant model at the object",
+        lambda: pipeline(
+            "text-generation",
+            model=llama(),
+            tokenizer=pieces(),
+            assistant_model=llama(),
+            max_new_tokens=4,
+            do_sample=False,
+        ),
+    )
+    yield case(
+        "a tokenizer that pads left and adds a start token",
+        lambda: generator(tokenizer=_starting(padding_side="left")),
+    )
     yield case("padding=True at the object", lambda: generator(padding=True))
     yield case(
         "a penalty in generate that replaces the object's",
@@ -573,6 +643,15 @@ def _first_word() -> str:
     pipe = generator(gpt2())
     word: str = pipe(TEXT, max_new_tokens=1, return_full_text=False)[0]["generated_text"]
     return word
+
+
+def _starting(**settings: Any) -> Any:
+    """Return a tokenizer that adds a start token, like Llama's."""
+    tokenizer = pieces(**settings)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer
 
 
 def _stopping_model() -> Any:

@@ -17,6 +17,7 @@ from attnviz import (
     head_effects,
     head_statistics,
     intervene,
+    permutation_effect,
     show_head_view,
     token_effects,
 )
@@ -182,6 +183,13 @@ def _uses() -> dict[str, tuple[Callable[[Any, Any], Any], bool]]:
             lambda w, text: token_effects(w, text, answer=_logit, progress=False),
             False,
         ),
+        "permutation_effect": (
+            lambda w, text: permutation_effect(
+                w, text, layer=0, head=0, answer=_logit, permutations=4
+            ),
+            False,
+        ),
+        "what-if in a view": (_changed, False),
         "attribute": (lambda w, text: attribute(w, text, answer=_logit, progress=False), False),
         "head_effects": (
             lambda w, text: head_effects(w, text, answer=_logit, progress=False),
@@ -221,6 +229,14 @@ def _shown(make: Callable[[], Any]) -> Call:
             return show_head_view(wrapper, text)
 
     return Call(model, lambda: own(text), show, prompt=True)
+
+
+def _changed(wrapper: Any, text: Any) -> Any:
+    """Change attention in a view as a reader does, which runs the model again."""
+    with nothing_displayed():
+        view = show_head_view(wrapper, text, answer=_logit)
+    view.changes = [Ablate(layers=0, heads=0)]
+    return view.changed_record
 
 
 def _lengths() -> Call:

@@ -139,6 +139,16 @@ def sentence_transformers() -> Iterator[Case]:
         "a chat": _chat_of_sentences,
         "an image (CLIP)": _clip_image,
         "a text (CLIP)": _clip_text,
+        "truncation=4 of extract": lambda: encoded(
+            _limited(8), LONG, options={"truncation": 4}, note="truncation"
+        ),
+        "truncation=True of extract": lambda: encoded(
+            _limited(8), LONG, options={"truncation": True}
+        ),
+        "ids that the tokenizer made": lambda: _ready_ids(_limited(8)),
+        "a chat with a system message": lambda: _chat_of_sentences(
+            [{"role": "system", "content": "the cat"}]
+        ),
         "a Dense module": lambda: encoded(_with_dense(), TEXT),
         "static embeddings, which have no attention": _static,
         "LoRA": lambda: encoded(_adapted(), TEXT),
@@ -279,7 +289,12 @@ def _routed(task: str | None) -> Call:
     )
 
 
-def _chat_of_sentences() -> Call:
+def _ready_ids(wrapper: Any) -> Call:
+    ids = dict(words()(TEXT, return_tensors="pt"))
+    return encoded(wrapper, ids, lambda: inner(wrapper)(**ids))
+
+
+def _chat_of_sentences(before: Any = ()) -> Call:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
@@ -291,7 +306,7 @@ def _chat_of_sentences() -> Call:
     wrapper = SentenceTransformer(
         modules=[transformer, Pooling(transformer.get_word_embedding_dimension())], device="cpu"
     )
-    return encoded(wrapper, [{"role": "user", "content": TEXT}])
+    return encoded(wrapper, [*before, {"role": "user", "content": TEXT}])
 
 
 @cache
@@ -339,6 +354,9 @@ def cross_encoders() -> Iterator[Case]:
             made(prompts={"rank": "hello "}, default_prompt_name="rank")
         ),
         "two pairs": lambda: predicted_list(made(max_length=9)),
+        "a pair as a list": lambda: predicted(made(max_length=9), list(PAIR), note="did not"),
+        "two pairs as lists": lambda: _lists_of(made(max_length=9)),
+        "in bfloat16": lambda: predicted(made(max_length=9).bfloat16()),
         "predict(prompt='hello ')": lambda: _predicted_with(made(), prompt="hello "),
         "rank of a query and two documents": lambda: _ranked(made(num_labels=1, max_length=10)),
         "a folder": lambda: _of_folder(made(max_length=8), PAIR),
@@ -354,6 +372,11 @@ def _predicted_with(wrapper: Any, **options: Any) -> Call:
         lambda: wrapper.predict([PAIR], **options),
         given={"inputs": PAIR, **options},
     )
+
+
+def _lists_of(wrapper: Any) -> Call:
+    pairs = [list(PAIR), [TEXT, "the dog"]]
+    return encoded(wrapper, pairs, lambda: [wrapper.predict([pair]) for pair in pairs])
 
 
 def predicted_list(wrapper: Any) -> Call:
@@ -392,6 +415,8 @@ def others() -> Iterator[Case]:
         "SPLADE, default_prompt_name": lambda: encoded(
             splade(prompts=_PROMPTS, default_prompt_name="query"), TEXT
         ),
+        "a Router, encode_document": lambda: _asymmetric("document"),
+        "a Router, encode_query, which has no model": lambda: _asymmetric("query"),
         "SPLADE, a folder": lambda: _of_folder(splade(limit=6), TEXT),
     }.items():
         yield Case("SparseEncoder", text, make)
@@ -452,6 +477,27 @@ def _of_subfolder() -> Call:
         inner(wrapper),
         lambda: wrapper.encode([TEXT]),
         lambda: extract(str(folder), TEXT, progress=False),
+    )
+
+
+def _asymmetric(task: str) -> Call:
+    """Return a call of a SparseEncoder with a model for documents and a table for queries."""
+    import sentence_transformers
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    reader = Transformer(saved("ForMaskedLM"), transformer_task="fill-mask", max_seq_length=7)
+    table = SparseStaticEmbedding(tokenizer=reader.tokenizer)
+    router = Router.for_query_document(
+        query_modules=[table], document_modules=[reader, SpladePooling()]
+    )
+    wrapper = sentence_transformers.SparseEncoder(modules=[router], device="cpu")
+    method = getattr(wrapper, f"encode_{task}")
+    return Call(
+        inner(wrapper),
+        lambda: method([TEXT]),
+        lambda: extract(method, TEXT, progress=False),
+        required="" if task == "document" else "did not call|does not call|not run",
     )
 
 

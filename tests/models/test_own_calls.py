@@ -24,7 +24,8 @@ FILES: tuple[Any, ...] = (texts, wrappers, generations, images, sounds, uses)
 # Kind and words of the cases: of each kind of call, those whose settings are lost most easily.
 SAME = """
 text classification: truncation=True, max_length=5 at the object
-text classification: a pair as a dict
+text classification: a pair as a tuple
+text classification: truncation=True of extract, max_length=6 at the object
 token classification: model_max_length=5
 token classification: stride=2, part=1
 fill-mask: tokenizer_kwargs with truncation
@@ -39,6 +40,7 @@ table question answering: one question
 SentenceTransformer: MiniLM, 270 words
 SentenceTransformer: max_seq_length = 8
 SentenceTransformer: default_prompt_name
+SentenceTransformer: encode_query as a method
 CrossEncoder: max_length=12
 CrossEncoder: prompts and default_prompt_name
 SparseEncoder: SPLADE, max_seq_length
@@ -51,10 +53,13 @@ own subclass: SentenceTransformer with its own encode
 own subclass: _forward that runs the model twice
 own subclass: _forward that runs the model twice, part=1
 own subclass: _forward with inputs_embeds
+own subclass: a method of an object, which adds words
 generate, decoder-only: stop_strings
 generate, BART: forced_bos_token_id and beams, a text that attnviz encodes
 generate, Whisper: num_beams=3, language and task
+target: Whisper
 image classification: a phone photo, opened
+keypoint matching: two images
 image feature extraction: image_processor_kwargs do_normalize=False
 zero-shot image classification: hypothesis_template at the call
 image-text-to-text: a chat that ends with the assistant
@@ -66,11 +71,14 @@ head_statistics: image classification, a phone photo
 extract_corpus: SentenceTransformer, default_prompt_name
 intervene: CrossEncoder, max_length
 head_effects: feature extraction, tokenize_kwargs
+what-if in a view: SentenceTransformer, max_seq_length
 show_head_view: text generation, prefix and penalty
 live generation: text generation, prefix and penalty
 """.strip().splitlines()
 
 SAID = """
+text classification: truncation=4 of extract, max_length=6 at the object
+text classification: tokenizer= of extract beside the object's
 own subclass: preprocess that raises
 own subclass: _forward that never reaches the model
 own subclass: part=5 of two
