@@ -125,3 +125,44 @@ def test_padding_inside_of_a_text() -> None:
     mask = (ids != 0).long()
     record = extract(model, {"input_ids": ids, "attention_mask": mask}, progress=False)
     assert notes_of(record)[0].startswith("Positions count the 2 padding tokens before or in the")
+
+
+HYBRID: dict[str, tuple[str, dict[str, Any]]] = {
+    "recurrent_gemma": (
+        "RecurrentGemmaForCausalLM",
+        {**SIZE, "num_hidden_layers": 3, "lru_width": 48, "vocab_size": 300},
+    ),
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        {**SIZE, "vocab_size": 300, "num_key_value_heads": 2, "full_attn_idxs": [1]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HYBRID)
+def test_layers_that_process_padding_like_tokens(kind: str) -> None:
+    """The recurrent layers of RecurrentGemma read the padding. The convolutions of LFM2 do not."""
+    model = built(*HYBRID[kind])
+    single = extract(model, TEXT, progress=False)
+    ids, mask = padded(3, 0)
+    first, second = extract(model, {"input_ids": ids, "attention_mask": mask}, progress=False)
+    notes = [note for note in first.notes if note.startswith("The padding before the text")]
+    assert (largest_difference(single, first) > 1e-4) == (kind == "recurrent_gemma")
+    assert bool(notes) == (kind == "recurrent_gemma")
+    assert not any("padding" in note for note in second.notes)
+
+
+@pytest.mark.parametrize("name", ["FunnelModel", "FunnelForSequenceClassification"])
+def test_pooled_padding(name: str) -> None:
+    sizes = {"d_model": 48, "n_head": 4, "d_head": 12, "d_inner": 64, "block_sizes": [1, 1]}
+    model = built(name, {**sizes, "vocab_size": 300}, factor=1)
+    ids, mask = padded(3, 0)
+    first, second = extract(model, {"input_ids": ids, "attention_mask": mask}, progress=False)
+    with torch.no_grad():
+        pair = [
+            model(input_ids=one, attention_mask=m, output_attentions=True).attentions[0]
+            for one, m in ((TEXT, torch.ones_like(TEXT)), (ids[:1], mask[:1]))
+        ]
+    assert (pair[0] - pair[1][..., 3:, 3:]).abs().max() > 1e-3
+    assert any(note.startswith("The padding before the text changes") for note in first.notes)
+    assert not any("padding" in note for note in second.notes)

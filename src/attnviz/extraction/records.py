@@ -18,6 +18,7 @@ from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.capture.packing import packing_notes
+from attnviz.extraction.capture.padding import notes_on_padding
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
@@ -132,12 +133,16 @@ def records_of_forward(
     ]
     if outputs is not None:
         notes += _add_head_arrays(stacks, outputs, options)
+    padding_notes: list[list[str]] = [[]] * batch.size
+    if not collector.changed:
+        in_groups = any(run.summaries is not None for run in collector.runs)
+        padding_notes = notes_on_padding(loaded, batch, forward.outputs, in_groups=in_groups)
     if collector.max_examples == 1 < batch.size:
         notes.append(
             f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
         )
         batch.size, batch.tokens, batch.example_notes = 1, {}, []
-        forward.example_notes = [[]]
+        forward.example_notes = padding_notes = [[]]
     tokens = RecordTokens(loaded, batch, stacks)
     example_notes = batch.example_notes or [[]] * batch.size
     return [
@@ -147,7 +152,8 @@ def records_of_forward(
             tokens,
             [
                 *example_notes[index],
-                *forward.example_notes[index],
+                # Counted positions already explain the difference.
+                *(forward.example_notes[index] or padding_notes[index]),
                 *packing_notes(batch, stacks, index),
                 *notes,
             ],

@@ -30,8 +30,8 @@ from attnviz.extraction.modules import (
 from attnviz.utils.arguments import format_named
 
 _TEXT_STACKS = ("self", "encoder", "decoder")
-# Pattern in names or class names of modules that mix tokens without a softmax.
-_MIXER = re.compile(
+#: Pattern in names or class names of modules that mix tokens without a softmax.
+MIXER = re.compile(
     r"(?i)mamba|ssm|state_?space|delta_?(net|rule|att)|lightning|linear_?att|retention|kda|"
     r"rg_?lru|rwkv|short_?conv|hyena"
 )
@@ -205,7 +205,7 @@ def _mixers(layer: nn.Module, skipped: set[int]) -> Iterator[str]:
             continue
         # If a class is called a layer, such as HybridLayer, the modules inside of it have more
         # specific names, so yield those.
-        if _MIXER.search(f"{name} {kind}") and not kind.endswith("Layer"):
+        if MIXER.search(f"{name} {kind}") and not kind.endswith("Layer"):
             yield kind
         else:
             yield from _mixers(module, skipped)

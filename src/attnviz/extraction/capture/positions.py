@@ -59,7 +59,7 @@ class PositionWatch(FunctionMode):
             for name, sequence in sequences.items()
             if name in ("input", "decoder")
             and f"{'decoder_' if name == 'decoder' else ''}position_ids" not in arguments
-            and any(map(_num_padding, sequence.unpadded))
+            and any(map(num_padding, sequence.unpadded))
         }
         self._has_sides = "decoder" in sequences
         tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
@@ -114,7 +114,7 @@ class PositionWatch(FunctionMode):
             rows = index.reshape(-1, length)[:, : sequence.length].cpu()
             for number, unpadded in enumerate(sequence.unpadded):
                 row = rows[number if len(rows) > 1 else 0]
-                count = _num_padding(unpadded)
+                count = num_padding(unpadded)
                 # Positions that count padding are consecutive in the whole row. Those that a model
                 # computes from the mask or the ids are also consecutive if there is one padding
                 # token, which then has a position that no token has.
@@ -160,6 +160,6 @@ def _widths(model: Any) -> set[int]:
     return {width for width in widths if isinstance(width, int)}
 
 
-def _num_padding(unpadded: torch.Tensor | None) -> int:
+def num_padding(unpadded: torch.Tensor | None) -> int:
     """Return the number of padding tokens before the last token of a text."""
     return 0 if unpadded is None else int(unpadded[-1]) + 1 - len(unpadded)
