@@ -27,7 +27,7 @@ CORPUS = [
     "日本語 と 中文 の 言葉。 我们 在 这里。",
     "x = [1, 2]; print(a_b) two spaces and three emoji ok tab cat dog house",
     "user assistant system says hello 0123456789",
-    "&apos;t &quot; &#91; &#93; &apos; &amp; &apos; &#91; &#93; &apos; &apos;s &#91; &#93;",
+    "&apos;t &apos;s &apos;re &quot; &#91; &#93; &amp; &apos; &#91;1 &#93;1 &apos;a",
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ abcdefghijklmnopqrstuvwxyz",
 ] * 4
 
@@ -90,7 +90,7 @@ def _trained_bpe(setup: Callable[[Tokenizer], None], special: list[str], **optio
     trainer = trainers.BpeTrainer(
         vocab_size=480, special_tokens=special, show_progress=False, **options
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.train_from_iterator(CORPUS * 5, trainer)
     model = json.loads(tokenizer.to_str())["model"]
     return model["vocab"], [tuple(merge) for merge in model["merges"]]
 
@@ -135,7 +135,7 @@ def _end_of_word_bpe() -> Any:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.WhitespaceSplit(),
-                pre_tokenizers.Split(Regex(r"&#?\w+;|\w+|[^\w\s]"), "isolated"),
+                pre_tokenizers.Split(Regex(r"&#?\w+;\w*|\w+|[^\w\s]"), "isolated"),
             ]
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 
@@ -43,6 +43,10 @@ class AlignedText:
     def __init__(self, text: str) -> None:
         self.text = text
         self._position = 0
+        # Whether the token before this position stands for any text.
+        self._is_open = False
+        #: Characters of the text that no token contains, so far.
+        self.skipped = ""
 
     @cached_property
     def _plain(self) -> str:
@@ -91,6 +95,8 @@ class AlignedText:
             start = self._plain.find("".join(known), position)
             if start < 0:
                 return None
+            if advance and not unknown and not (self._is_open and not spans):
+                self.skipped += self._plain[position:start]
             spans += self._unknown(position, start, unknown)
             unknown = 0
             for part, content in zip(known, contents[index:stop], strict=True):
@@ -103,8 +109,18 @@ class AlignedText:
             position, index = start, stop
         spans += self._unknown(position, len(self._plain), unknown)
         if advance:
-            self._position = position
+            self._position, self._is_open = position, bool(unknown)
         return spans
+
+    def unread(self, special: Iterable[str]) -> str:
+        """Return the characters of the text that no token contains, without white space and case.
+
+        `special` has the texts of special tokens, which may be in the text, too.
+        """
+        unread = self.skipped + ("" if self._is_open else self._plain[self._position :])
+        for name in special:
+            unread = unread.replace(plain(name), "", 1)
+        return unread
 
     def _span(self, start: int, stop: int) -> Span:
         if start == stop:

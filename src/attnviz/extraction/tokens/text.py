@@ -8,6 +8,7 @@ with the text that it returns for the ids.
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -211,6 +212,7 @@ class _Row:
             for position, number in zip(run, numbers or (), strict=False):
                 words[position] = count + number
             count += len(run)
+        self._check_rest()
         return words if is_known else None
 
     def _words(self, run: Sequence[int]) -> list[int] | None:
@@ -309,14 +311,44 @@ class _Row:
                         self._named[position] = name
                 break
         if spans is None and origin is not None and origin[0].texts:
-            names = "".join(content or "…" for content in map(self._content, run))
-            self.notes.append(
-                f"The tokenizer does not read the text as it is: {quote(text.text.strip())} was "
-                f"read as {quote(names.strip())}."
-            )
+            self._note_difference(text, run)
         if spans is None and origin is not None and origin[0].encoding is not None:
             return _offset_spans(run, origin, text, self._sequences[run[0]])
         return spans
+
+    def _note_difference(self, text: AlignedText, run: Sequence[int]) -> None:
+        self._texts = {key: other for key, other in self._texts.items() if other is not text}
+        names = "".join("…" if part is None else part for part in map(self._content, run))
+        self.notes.append(
+            f"The tokenizer does not read the text as it is: {quote(text.text.strip())} was read "
+            f"as {quote(names.strip())}."
+        )
+
+    def _check_rest(self) -> None:
+        """Add a note if a tokenizer dropped a part of a text at its beginning or end."""
+        positions = self._positions(special=True)
+        if any(self._ids[position] == self._vocabulary.unknown for position in positions):
+            # A special token stands for unknown words, too.
+            return
+        special = [self._named[position][0] for position in positions]
+        for reading, pairs in _by_reading(self._origins):
+            options = reading.options
+            is_cut = options.get("truncation") or options.get("max_length") is not None
+            if is_cut or "truncation_strategy" in options or len(pairs) < len(reading.ids):
+                continue
+            for (identifier, number), text in list(self._texts.items()):
+                if identifier == id(reading) and text.unread(special):
+                    self._note_difference(
+                        text,
+                        [
+                            position
+                            for position in self._positions(special=False)
+                            if number < 0 or self._sequences[position] == number
+                        ],
+                    )
+
+    def _positions(self, *, special: bool) -> list[int]:
+        return [position for position, flag in enumerate(self._special) if flag == special]
 
 
 def _is_letter(character: str) -> bool:
@@ -420,10 +452,16 @@ class Vocabulary:
     def other_names(self, ids: Sequence[int]) -> Iterator[list[tuple[str, str]]]:
         """Yield other display texts and contents of tokens, if those of `names` are not the text.
 
-        They are the pieces of the decoded text, and then the names in other alphabets.
+        They are the names without escaped characters, the pieces of the decoded text, and the names
+        in other alphabets.
         """
         if self.tokenizer is None:
             return
+        own = self.names(ids)
+        if any("&" in content for _, content in own):
+            # Vocabularies for translation have escaped characters, such as "&apos;".
+            contents = [html.unescape(content) for _, content in own]
+            yield [(make_visible(content), content) for content in contents]
         pieces = self._pieces(ids)
         if pieces is not None:
             yield pieces
