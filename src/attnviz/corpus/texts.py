@@ -117,11 +117,16 @@ def notes_on_left_out(empty: int, too_long: int) -> list[str]:
 
 
 # Parts of notes of a record that say that the model read only a part of a text, or another text.
-_PARTIAL = re.compile("truncated|The model gets|calls the model|did not prepare|not applied")
+_PARTIAL = re.compile(
+    "truncated|The model gets|calls the model|did not prepare|not applied"
+    "|does not read the text|knows no part"
+)
+# Parts of such notes that differ between texts: quotes of the text, and numbers.
+_OF_ONE_TEXT = re.compile(r"“[^”]*”|\d[\d,]*(?=[ ).])")
 
 
 def note_on_some_texts(note: str) -> str:
-    """Return a note of a record without its numbers if the record has only a part of its text.
+    """Return a note without numbers and quotes if the model read only a part of a text.
 
     The result is the same for all such texts. Other notes are returned as they are.
 
@@ -130,4 +135,4 @@ def note_on_some_texts(note: str) -> str:
     """
     if not _PARTIAL.search(note):
         return note
-    return "Some texts: " + re.sub(r"\d[\d,]*(?=[ ).])", "…", note)
+    return "Some texts: " + _OF_ONE_TEXT.sub("…", note)
