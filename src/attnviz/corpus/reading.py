@@ -36,7 +36,8 @@ from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
-from attnviz.extraction.inputs.encode import Encoder, examples_of
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.inputs.examples import examples_of
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.extraction.records import record_batch

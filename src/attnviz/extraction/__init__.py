@@ -17,7 +17,8 @@ from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_with_targets
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.inputs.examples import examples_with_targets
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.models import load
 from attnviz.extraction.options import (

@@ -11,7 +11,8 @@ from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.inputs.examples import examples_of
 from attnviz.extraction.inputs.generate import Generated, generate_text, read_generation_settings
 from attnviz.extraction.models import load
 from attnviz.extraction.options import Layers, read_capture_options

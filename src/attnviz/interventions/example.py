@@ -17,7 +17,8 @@ from attnviz.extraction.capture.forward import (
 from attnviz.extraction.capture.memory import check_runs
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of, examples_with_targets
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.inputs.examples import examples_of, examples_with_targets
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
 from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions, check_options

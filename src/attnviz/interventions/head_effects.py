@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack, get_args, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.extraction.inputs.encode import examples_of
+from attnviz.extraction.inputs.examples import examples_of
 from attnviz.extraction.options import RecordOptions, check_options
 from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import Ablate, with_means

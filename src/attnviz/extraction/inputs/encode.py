@@ -1,8 +1,4 @@
-"""Conversion of the argument `inputs` into examples, and of each example into a batch.
-
-An example is one of the entries of `inputs`, or `inputs` itself if it is not a list of examples. A
-batch has the arguments of one forward.
-"""
+"""Conversion of an example, such as a text, into a batch: the arguments of one forward."""
 
 from __future__ import annotations
 
@@ -31,6 +27,7 @@ from attnviz.extraction.inputs.batch import (
     tensor_of,
     unpadded_positions,
 )
+from attnviz.extraction.inputs.examples import KINDS, kind_of
 from attnviz.extraction.inputs.generate import (
     Generated,
     GenerationSettings,
@@ -45,8 +42,6 @@ from attnviz.extraction.inputs.media import (
     encode_chat,
     encode_media,
     has_media,
-    is_image,
-    is_media_and_text,
     is_sound,
     num_samples,
 )
@@ -164,7 +159,7 @@ class Encoder:
         return batch
 
     def _check_truncation(self, example: Any) -> None:
-        if self._truncation and _kind(example) not in ("text", "pair", "message", "chat"):
+        if self._truncation and kind_of(example) not in ("text", "pair", "message", "chat"):
             raise TypeError(
                 f"truncation: inputs is {type(example).__name__} and not a text. Remove "
                 "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
@@ -177,7 +172,7 @@ class Encoder:
         The arguments are those of `_encode`. If the object cannot prepare the example, the batch is
         that of `_encode`, and a note says which settings of the object were not applied.
         """
-        if _kind(example) in ("text", "pair"):
+        if kind_of(example) in ("text", "pair"):
             _check_not_empty(example)
         example = as_picture(self._model, example)
         is_encoded = _is_encoded(example, self.accepted)
@@ -222,7 +217,7 @@ class Encoder:
         `expects_answer` is whether a chat ends so that the model answers (see `chat_ending`).
         `num_new_tokens` is the number of tokens for which a truncated text leaves room.
         """
-        kind = _kind(example)
+        kind = kind_of(example)
         if kind in ("text", "pair"):
             return self._encode_text(example, num_new_tokens=num_new_tokens)
         if kind in ("message", "chat"):
@@ -240,7 +235,7 @@ class Encoder:
         if isinstance(example, torch.Tensor | np.ndarray | list):
             return self._encode_mapping({"input_ids": example})
         raise TypeError(
-            f"inputs: {type(example).__name__} cannot be read. Pass {_KINDS}. To show attentions, "
+            f"inputs: {type(example).__name__} cannot be read. Pass {KINDS}. To show attentions, "
             "use AttentionRecord.from_weights(attentions, tokens)."
         )
 
@@ -591,7 +586,7 @@ def _is_encoded(example: Any, accepted: Collection[str]) -> bool:
     if isinstance(example, Mapping):
         return any(name in accepted for name in example)
     is_array = isinstance(example, np.ndarray | torch.Tensor)
-    return _kind(example) == "ids" or (is_array and not is_sound(example))
+    return kind_of(example) == "ids" or (is_array and not is_sound(example))
 
 
 def _check_not_empty(text: str | tuple[str, str]) -> None:
@@ -616,79 +611,3 @@ def _is_unused_cache(name: str, value: Any) -> bool:
             "not contain. Remove it and pass the whole text, or the inputs of the encoder."
         )
     return True
-
-
-_KINDS = (
-    "a string, a pair of strings (first, second), a list of strings, a list of chat messages, "
-    "the output of a tokenizer or processor, or a tensor of ids. If the model takes them, "
-    "pass an image, a sound as an array, or either with a string (image, text)"
-)
-
-
-def examples_of(inputs: Any) -> tuple[list[Any], bool]:
-    """Return the examples in `inputs`, and whether `inputs` is a list of examples.
-
-    A list of chat messages is one example, and so is a list of ids. Raise ValueError if `inputs` is
-    an empty list, and TypeError if it is a list with entries of different or unknown kinds.
-    """
-    if not isinstance(inputs, list) or _kind(inputs) in ("chat", "ids"):
-        return [inputs], False
-    if not inputs:
-        raise ValueError(f"inputs: the list is empty. Pass {_KINDS}.")
-    kinds = {_kind(entry) for entry in inputs}
-    if len(kinds) > 1 or None in kinds:
-        names = ", ".join(sorted({type(entry).__name__ for entry in inputs}))
-        raise TypeError(f"inputs: a list of {names} cannot be read. Pass {_KINDS}.")
-    return list(inputs), True
-
-
-def _is_message(entry: object) -> bool:
-    return isinstance(entry, Mapping) and "role" in entry
-
-
-def _kind(entry: object) -> str | None:
-    """Return the kind of an example, such as "text" or "pair".
-
-    Return None for any other object, such as the output of a tokenizer.
-    """
-    filled = isinstance(entry, list) and bool(entry)
-    parts = entry if isinstance(entry, list | tuple) else ()
-    is_kind = {
-        "text": isinstance(entry, str),
-        "image": is_image(entry),
-        "media and text": is_media_and_text(entry),
-        "sound": isinstance(entry, Mapping) and is_sound(entry),
-        "message": _is_message(entry),
-        "array": isinstance(entry, np.ndarray | torch.Tensor),
-        "pair": isinstance(entry, tuple)
-        and len(parts) == 2
-        and all(isinstance(part, str) for part in parts),
-        "chat": filled and all(_is_message(part) for part in parts),
-        "ids": filled and all(isinstance(part, int) for part in parts),
-    }
-    return next((name for name, holds in is_kind.items() if holds), None)
-
-
-def examples_with_targets(
-    inputs: Any, target: Any, decoder_input_ids: Any
-) -> tuple[list[tuple[Any, Any, Any]], bool]:
-    """Return a list of examples with their targets, and whether `inputs` is a list of examples.
-
-    The entry of an example is a tuple (example, target, decoder input ids). The target is None if
-    no `target` was passed, and so are the ids if no `decoder_input_ids` were passed. If `inputs` is
-    a list of examples, raise ValueError if `target` or `decoder_input_ids` is a string, or does not
-    have one entry per example.
-    """
-    examples, is_list = examples_of(inputs)
-    if not is_list:
-        return [(examples[0], target, decoder_input_ids)], False
-    columns = [examples]
-    for argument, values in (("target", target), ("decoder_input_ids", decoder_input_ids)):
-        if isinstance(values, str) or (values is not None and len(values) != len(examples)):
-            actual = "one string" if isinstance(values, str) else f"{len(values)} entries"
-            raise ValueError(
-                f"{argument} must be a list with one entry for each of the {len(examples)} "
-                f"inputs; got {actual}"
-            )
-        columns.append([None] * len(examples) if values is None else list(values))
-    return list(zip(*columns, strict=True)), True

@@ -286,12 +286,14 @@ class _Observer:
         image_processor = getattr(processor, "image_processor", processor)
         if hasattr(image_processor, "preprocess"):
             _replace(image_processor, "preprocess", self._preprocess, undo)
-        inside = wrapper if isinstance(wrapper, nn.Module) else getattr(wrapper, "model", model)
+        around = (wrapper, getattr(wrapper, "model", None), model)
+        inside = next(module for module in around if isinstance(module, nn.Module))
         # Compiled code does not call replaced methods.
         run_uncompiled(modules_of(inside), undo)
-        if isinstance(wrapper, nn.Module):
-            # Objects of sentence-transformers change the mode, and do not restore it.
-            evaluate(wrapper, undo)
+        # Objects of sentence-transformers change the mode, and do not restore it.
+        evaluate(inside, undo)
+        if not self._stops:
+            undo.add(partial(torch.set_rng_state, torch.get_rng_state()))
         if isinstance(wrapper, transformers.Pipeline):
             self._watch_pipeline(wrapper, undo)
 
