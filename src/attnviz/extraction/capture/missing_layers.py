@@ -67,7 +67,8 @@ def notes_on_layers(
     for name, root in roots.items():
         if isinstance(root, nn.Module):
             compute = partial(_notes_outside, name, root, loaded, stacks, missing)
-            sentences += scan_modules(root).once(("notes outside", *key), compute)
+            of_root = scan if root is model else scan_modules(root)
+            sentences += of_root.once(("notes outside", *key), compute)
     return list(dict.fromkeys(sentences))
 
 

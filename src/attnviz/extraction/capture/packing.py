@@ -31,6 +31,9 @@ def packing_notes(batch: Batch, stacks: Mapping[str, StackLayers], index: int) -
     """
     if "input" not in batch.tokens:
         return []
+    borders_by_name = _borders(batch, index)
+    if not any(borders_by_name.values()):
+        return []
     tokens = batch.tokens["input"][index]
     attentions = [
         attention
@@ -41,7 +44,7 @@ def packing_notes(batch: Batch, stacks: Mapping[str, StackLayers], index: int) -
     ]
     notes = []
     separate: dict[int, None] = {}
-    for name, borders in _borders(batch, index).items():
+    for name, borders in borders_by_name.items():
         crossed = [border for border in borders if _crosses(attentions, border)]
         separate |= dict.fromkeys(border for border in borders if border not in crossed)
         # A gap in the positions may have other reasons than another text.
