@@ -268,6 +268,37 @@ def even(_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     return scores.masked_fill(torch.arange(scores.shape[-1]) % 2 == 1, -torch.inf)
 
 
+def second_best(model: Any, input_ids: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Generate text like `model.generate`: at each step, the token with the second-best score."""
+    done = torch.zeros(1, dtype=torch.bool)
+    while not done.all():
+        with torch.no_grad():
+            logits = model(input_ids=input_ids, use_cache=False).logits[:, -1]
+        scores = options["logits_processor"](input_ids, logits)
+        input_ids = torch.cat([input_ids, scores.topk(2).indices[:, 1:]], dim=1)
+        done = options["stopping_criteria"](input_ids, None)
+    return input_ids
+
+
+def test_a_text_of_the_callers_own_loop(llama: Any) -> None:
+    options = {"max_new_tokens": 6, "custom_generate": second_best}
+    own = llama.generate(IDS, attention_mask=torch.ones_like(IDS), **options)[0].tolist()
+    record = extract(llama, IDS, generate=options)
+    assert list(record.tokens.ids) == own
+    assert [prediction.token.id for prediction in record.tokens.predictions] == own[8:]
+    for prediction in record.tokens.predictions:
+        assert prediction.token.id == prediction.candidates[1].id
+
+
+def test_a_text_whose_tokens_are_chosen_together_is_refused(llama: Any) -> None:
+    def in_blocks(_model: Any, input_ids: torch.Tensor, **options: Any) -> torch.Tensor:
+        options["logits_processor"](input_ids, torch.zeros(1, 4, 400))
+        return torch.cat([input_ids, input_ids[:, :4]], dim=1)
+
+    with pytest.raises(NotImplementedError, match=r"several tokens at once.*pass its ids"):
+        extract(llama, IDS, generate={"max_new_tokens": 4, "custom_generate": in_blocks})
+
+
 #: Settings of `generate` that change which tokens are generated, or what `generate` returns.
 SETTINGS: dict[str, Any] = {
     "beams": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": True},
@@ -467,6 +498,12 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
             {"generate": {"max_new_tokens": 3, "cache_implementation": "paged"}},
             ValueError,
             "cache_implementation='paged' .*Remove it",
+        ),
+        (
+            "llama",
+            {"generate": {"max_new_tokens": 3, "assistant_tokenizer": "a", "assistant_model": 1}},
+            ValueError,
+            "assistant_tokenizer='a' .*Remove it",
         ),
         (
             "llama",

@@ -371,9 +371,16 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     def before_choice(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Observe the ids with which the model starts. Return `scores`.
 
-        The method is called as a logits processor, with the ids that the model has read. Whisper
-        may reject its text and start again.
+        `scores` are (rows, vocabulary). Raise NotImplementedError if they have another axis. The
+        method is called as a logits processor, with the ids that the model has read. Whisper may
+        reject its text and start again.
         """
+        if scores.dim() != 2:
+            raise NotImplementedError(
+                f"generate: {type(self._model).__name__} chooses several tokens at once, so no "
+                "single forward has the attention of the generation. Generate the text yourself "
+                "and pass its ids as inputs."
+            )
         ids, start = input_ids[0], self._start
         if self._embedded is None:
             self._embedded = not len(ids)
