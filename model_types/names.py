@@ -97,6 +97,10 @@ def _record_tokens(tokenizer: Any, text: Any) -> tuple[Any, tuple[str, ...]]:
 
     size = max(len(tokenizer), tokenizer.vocab_size, *_largest_ids(tokenizer, text)) + 2
     model = _model(size, tables=type(tokenizer).__name__ == "TapasTokenizer")
+    if reads_documents(tokenizer):
+        parts = (text,) if isinstance(text, str) else text
+        text = _encoded(tokenizer, *parts, return_tensors="pt")
+        del text["bbox"]
     record = extract(model, text, tokenizer=tokenizer)
     return record.stack().query_tokens, tuple(record.notes)
 
@@ -107,8 +111,21 @@ def _largest_ids(tokenizer: Any, text: Any) -> list[int]:
 
 
 def _ids(tokenizer: Any, *parts: str) -> list[int]:
-    ids = tokenizer(*parts)["input_ids"]
+    ids = _encoded(tokenizer, *parts)["input_ids"]
     return list(ids[0] if ids and isinstance(ids[0], list) else ids)
+
+
+def _encoded(tokenizer: Any, *parts: str, **options: Any) -> Any:
+    """Return the output of a tokenizer. Those for documents get words with their boxes."""
+    if not reads_documents(tokenizer):
+        return tokenizer(*parts, **options)
+    document = parts[-1].split()
+    return tokenizer(*parts[:-1], document, boxes=[[0, 0, 9, 9]] * len(document), **options)
+
+
+def reads_documents(tokenizer: Any) -> bool:
+    """Whether a tokenizer reads the words of a document, each with its box on the page."""
+    return hasattr(tokenizer, "only_label_first_subword") and hasattr(tokenizer, "sep_token_box")
 
 
 _models: dict[tuple[int, bool], Any] = {}
@@ -264,7 +281,7 @@ def _pairs(tokens: Any) -> list[tuple[str, int | None]]:
 def _own_words(tokenizer: Any, parts: Sequence[str], tokens: Any) -> Any:
     """Return a function: whether the tokenizer itself splits a text before the given token."""
     regular = [i for i, special in enumerate(tokens.special) if not special]
-    encoded = tokenizer(*parts)
+    encoded = _encoded(tokenizer, *parts)
     if getattr(encoded, "encodings", None):
         words = encoded.encodings[0].word_ids
 
@@ -306,14 +323,14 @@ def sweep(kinds: Sequence[str] = ()) -> Iterator[NamesRow]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tokenizer = build()
-                tokenizer("the cat")
+                _encoded(tokenizer, "the cat")
         except Exception as error:  # noqa: BLE001 - a package is missing, or it reads no plain text
             row.error = f"not built: {type(error).__name__}: {error}".splitlines()[0][:100]
             yield row
             continue
         for name, text in TEXTS.items():
             try:
-                own = tokenizer(*((text,) if isinstance(text, str) else text))
+                own = _encoded(tokenizer, *((text,) if isinstance(text, str) else text))
             except Exception:  # noqa: BLE001, S112 - the tokenizer itself refuses this text
                 continue
             if not own["input_ids"]:
@@ -366,6 +383,8 @@ def main(kinds: Sequence[str]) -> None:
             for reason in reasons[:2] if not kinds else reasons:
                 print(f"{row.kind} [{rule}] {reason}"[:400])  # noqa: T201
     print(names_section(rows))  # noqa: T201
+    if any(row.failed for row in rows):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat
 
 @pytest.fixture
 def word_pieces() -> Any:
-    return transformers.BertTokenizer(vocab=numbered(WORDS))
+    return transformers.BertTokenizer(vocab=numbered(WORDS), do_lower_case=True)
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_codes_of_languages_are_special(pieces: str, tmp_path: Path) -> None:
 
 
 def test_a_table_has_readable_tokens(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", exc_type=ImportError)
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join([*WORDS, "[EMPTY]", "a", "b", "1", "2"]))
     tokenizer = transformers.TapasTokenizer(vocab_file=str(vocabulary))

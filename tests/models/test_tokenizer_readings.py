@@ -23,7 +23,7 @@ CLS, SEP, PAD = (VOCABULARY[word] for word in ("[CLS]", "[SEP]", "[PAD]"))
 
 @pytest.fixture
 def bert() -> Any:
-    return transformers.BertTokenizer(vocab=VOCABULARY)
+    return transformers.BertTokenizer(vocab=VOCABULARY, do_lower_case=True)
 
 
 def readings_of(call: Callable[[], object]) -> list[Reading]:

@@ -505,7 +505,10 @@ class Vocabulary:
         text = self.decode(ids)
         if text is None:
             return None
-        encoded = call_reader(self.tokenizer, text, add_special_tokens=False, verbose=False)
+        try:
+            encoded = call_reader(self.tokenizer, text, add_special_tokens=False, verbose=False)
+        except Exception:  # noqa: BLE001 - some tokenizers read no plain text, but words with boxes
+            return None
         if list(encoded["input_ids"]) != list(ids) or not encoded.encodings:
             return None
         return Reading(self.tokenizer, (text,), tuple(ids), encoded.encodings[0], {}), 0
