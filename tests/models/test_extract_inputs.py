@@ -69,6 +69,16 @@ def test_lists_give_the_records_of_single_texts(
         assert capsys.readouterr().err == ""
 
 
+def test_a_list_of_pairs_may_have_lists_or_encoded_pairs(gpt2: Any, byte_tokenizer: Any) -> None:
+    pairs = [("The cat", " sat"), ("The", " dog")]
+    options: dict[str, Any] = {"tokenizer": byte_tokenizer, "progress": False}
+    records = extract(gpt2, pairs, **options)
+    encoded = [byte_tokenizer(*pair, return_tensors="pt") for pair in pairs]
+    for inputs in ([list(pair) for pair in pairs], encoded):
+        for one, other in zip(records, extract(gpt2, inputs, **options), strict=True):
+            assert same(one, other)
+
+
 def test_chat_messages_contain_the_first_token_once(gpt2: Any, byte_tokenizer: Any) -> None:
     messages = [
         {"role": "user", "content": "hello"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,18 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
         return [inputs], False
     if not inputs:
         raise ValueError(f"inputs: the list is empty. Pass {KINDS}.")
+    if all(isinstance(entry, list) and _are_two_texts(entry) for entry in inputs):
+        # Libraries also take pairs as lists.
+        return list(map(tuple, inputs)), True
     kinds = {kind_of(entry) for entry in inputs}
     if len(kinds) > 1 or None in kinds:
         names = ", ".join(sorted({type(entry).__name__ for entry in inputs}))
         raise TypeError(f"inputs: a list of {names} cannot be read. Pass {KINDS}.")
     return list(inputs), True
+
+
+def _are_two_texts(parts: Sequence[Any]) -> bool:
+    return len(parts) == 2 and all(isinstance(part, str) for part in parts)
 
 
 def _is_message(entry: object) -> bool:
@@ -53,9 +60,7 @@ def kind_of(entry: object) -> str | None:
         "sound": isinstance(entry, Mapping) and is_sound(entry),
         "message": _is_message(entry),
         "array": isinstance(entry, np.ndarray | torch.Tensor),
-        "pair": isinstance(entry, tuple)
-        and len(parts) == 2
-        and all(isinstance(part, str) for part in parts),
+        "pair": isinstance(entry, tuple) and _are_two_texts(parts),
         "chat": filled and all(_is_message(part) for part in parts),
         "ids": filled and all(isinstance(part, int) for part in parts),
         "mapping": isinstance(entry, Mapping),
