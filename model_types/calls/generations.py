@@ -121,6 +121,28 @@ def decoders() -> Iterator[Case]:
         "an assistant model": lambda: call({"assistant_model": llama()}, llama()),
         "guidance_scale": lambda: call({"guidance_scale": 1.5}, llama()),
         "Llama": lambda: call({}, llama()),
+        "return_dict_in_generate and output_scores": lambda: call(
+            {"return_dict_in_generate": True, "output_scores": True}
+        ),
+        "prefix_allowed_tokens_fn": lambda: call(
+            {"prefix_allowed_tokens_fn": lambda *_: list(range(10, 40))}
+        ),
+        "a prompt of embeddings": _embedded,
+        "top_k and top_p by sampling": lambda: call(
+            {"do_sample": True, "top_k": 5, "top_p": 0.9, "min_p": 0.01}
+        ),
+        "renormalize_logits and typical_p": lambda: call(
+            {"do_sample": True, "typical_p": 0.8, "renormalize_logits": True}
+        ),
+        "exponential_decay_length_penalty": lambda: call(
+            {"exponential_decay_length_penalty": (2, 50.0), "eos_token_id": 44}
+        ),
+        "min_length as an argument": lambda: call({"min_length": 21, "eos_token_id": 242}),
+        "max_time": lambda: call({"max_time": 60.0}),
+        "a compiled model": _compiled,
+        "a watermark": lambda: call(
+            {"watermarking_config": transformers.WatermarkingConfig(bias=9.0)}
+        ),
         "Mistral with a sliding window": lambda: call(
             {}, _small("MistralForCausalLM", num_key_value_heads=2, sliding_window=5)
         ),
@@ -159,6 +181,23 @@ def _with_config(model: Any) -> Call:
         model,
         lambda: model.generate(**inputs, generation_config=config),
         lambda: extract(model, inputs, generate=config, tokenizer=pieces(), progress=False),
+    )
+
+
+def _embedded() -> Call:
+    model = llama()
+    vectors = model.get_input_embeddings()(torch.arange(8, 20)[None]).detach()
+    return generated(model, {"inputs_embeds": vectors}, expect={"error": "inputs_embeds|input_ids"})
+
+
+def _compiled() -> Call:
+    model = gpt2()
+    compiled: Any = torch.compile(model, backend="eager")
+    inputs, settings = _prompt(), {"max_new_tokens": 4, "repetition_penalty": 5.0}
+    return Call(
+        model,
+        lambda: model.generate(**inputs, **settings),
+        lambda: extract(compiled, inputs, generate=settings, tokenizer=pieces(), progress=False),
     )
 
 
@@ -241,12 +280,38 @@ def translators() -> Iterator[Case]:
             expect={"error": "num_return_sequences|sequences"},
         ),
     )
+    yield Case("generate, BART", "two rows of a batch", lambda: _rows(bart))
+    yield Case("generate, T5", "two rows of a batch", lambda: _rows(t5))
+    yield Case("generate, M2M100", "a language by forced_bos_token_id", _translator)
     yield Case(
         "generate, BART",
         "decoder_start_token_id as a list",
         lambda: call({"decoder_start_token_id": [41]}),
     )
     yield Case("generate, T5", "prefix in the pipeline's call", _summary)
+
+
+def _rows(maker: Callable[[], Any]) -> Call:
+    model, tokenizer = maker(), ending()
+    inputs = dict(tokenizer([TEXT, "the cat sat"], padding=True, return_tensors="pt"))
+    alone = [dict(tokenizer(text, return_tensors="pt")) for text in (TEXT, "the cat sat")]
+    settings = {"max_new_tokens": 4, "do_sample": False, "repetition_penalty": 5.0}
+    return Call(
+        model,
+        lambda: [model.generate(**one, **settings) for one in alone],
+        lambda: extract(model, inputs, generate=settings, tokenizer=tokenizer, progress=False),
+    )
+
+
+def _translator() -> Call:
+    model, tokenizer = bart("M2M100ForConditionalGeneration"), ending()
+    settings = {"forced_bos_token_id": 33, "num_beams": 2, "max_new_tokens": 4}
+    inputs = _prompt(tokenizer)
+    return Call(
+        model,
+        lambda: model.generate(**inputs, **settings),
+        lambda: extract(model, TEXT, generate=settings, tokenizer=tokenizer, progress=False),
+    )
 
 
 def _summary() -> Call:
@@ -369,10 +434,55 @@ def speech() -> Iterator[Case]:
             }
         ),
         "repetition_penalty": lambda: call({"repetition_penalty": 5.0}),
+        "return_token_timestamps": lambda: call(
+            {"return_token_timestamps": True, "language": "de"}
+        ),
+        "begin_suppress_tokens": lambda: call({"begin_suppress_tokens": [301, 189]}),
+        "condition_on_prev_tokens and prompt_ids": lambda: call(
+            {
+                "condition_on_prev_tokens": True,
+                "prompt_ids": torch.tensor([300, 20, 21]),
+                "return_timestamps": True,
+                "prompt_condition_type": "all-segments",
+            }
+        ),
+        "sampling": lambda: call({"do_sample": True, "temperature": 0.9, "language": "en"}),
+        "an English model, without language and task": lambda: call({}, model=_english()),
+        "decoder_input_ids as a start": _spoken_start,
+        "forced_eos and min_new_tokens with beams": lambda: call(
+            {"num_beams": 2, "min_new_tokens": 3, "language": "de", "task": "transcribe"}
+        ),
         "suppress_tokens": lambda: call({"suppress_tokens": list(range(20, 200))}),
         "a sound longer than the window": _long_sound,
     }.items():
         yield Case("generate, Whisper", text, make)
+
+
+def _english() -> Any:
+    model = whisper()
+    for name in ("lang_to_id", "task_to_id"):
+        delattr(model.generation_config, name)
+    model.generation_config.is_multilingual = False
+    return model
+
+
+def _spoken_start() -> Call:
+    model, processor = whisper(), whisper_processor()
+    features = dict(processor(sound(0.9), sampling_rate=16_000, return_tensors="pt"))
+    ids = processor.tokenizer("the dog", return_tensors="pt")["input_ids"][:, :-1]
+    settings = {"max_new_tokens": 4, "do_sample": False}
+    return Call(
+        model,
+        lambda: model.generate(**features, decoder_input_ids=ids, **settings),
+        lambda: extract(
+            model,
+            features,
+            decoder_input_ids=ids,
+            generate=settings,
+            processor=processor,
+            progress=False,
+        ),
+    )
 
 
 def _long_sound() -> Call:

@@ -476,6 +476,35 @@ def chats() -> Iterator[Case]:
             ),
         )
     yield Case(
+        "image-text-to-text",
+        "two chats",
+        lambda: call("image-text-to-text", [image_chat(), image_chat("a dog waited")]),
+    )
+    yield Case(
+        "image-text-to-text",
+        "a chat with two images",
+        lambda: call("image-text-to-text", _two_images()),
+    )
+    yield Case(
+        "image-text-to-text",
+        "a chat without an image",
+        lambda: call(
+            "image-text-to-text",
+            [{"role": "user", "content": [{"type": "text", "text": "the cat"}]}],
+        ),
+    )
+    yield Case(
+        "image-text-to-text",
+        "repetition_penalty at the object",
+        lambda: call(
+            "image-text-to-text",
+            image_chat(),
+            # Arguments of the call would replace those of the object.
+            lambda made: made(text=image_chat(), max_new_tokens=4),
+            generate_kwargs={"repetition_penalty": 5.0, "do_sample": False},
+        ),
+    )
+    yield Case(
         "image-text-to-text", "a pair (image, text)",
         lambda: call(
             "image-text-to-text", (photo(), "<image>the cat"),
@@ -492,6 +521,15 @@ def chats() -> Iterator[Case]:
             continue_final_message=False,
         ),
     )
+
+
+def _two_images() -> list[dict[str, Any]]:
+    content = [
+        {"type": "image", "image": photo()},
+        {"type": "image", "image": photo(40, 40)},
+        {"type": "text", "text": "the cat"},
+    ]
+    return [{"role": "user", "content": content}]
 
 
 def documents() -> Iterator[Case]:
@@ -553,12 +591,12 @@ def _donut() -> Call:
         image_processor=processor,
         feature_extractor=processor,
     )
-    pipe.generation_config.max_new_tokens = 3
+    pipe.model.generation_config.max_new_tokens = 3
     arguments = {"image": photo(), "question": "the dog"}
 
     def own() -> None:
         # The tiny model writes no answer that can be parsed.
-        with contextlib.suppress(ValueError, KeyError, IndexError, AttributeError):
+        with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
             pipe(**arguments)
 
     return piped(pipe, arguments, own=own, generate={"max_new_tokens": 3})

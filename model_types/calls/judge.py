@@ -209,9 +209,12 @@ def _judged_records(
         batch_row = number if call.batch else 0
         arguments = own.readings[reading].arguments if call.prompt else own.arguments(reading)
         # An extraction of several examples runs one forward for each of them.
-        # A model that `extract` loads itself has no hooks.
-        index = min(number, len(forwards) - 1) if len(records) > 1 else -1
-        forward = forwards[index] if forwards else {}
+        # The last forward is that of the last record. Other forwards may belong to the own call,
+        # which attnviz may run, too. A model that `extract` loads itself has no hooks.
+        run = forwards if len(records) > 1 else forwards[-1:]
+        forward = next((one for one in run if same_input(arguments, one)), {})
+        if not forward and run:
+            forward = run[min(number, len(run) - 1)]
         if number == 0:
             row.own = in_words(arguments, batch_row)
             row.record = in_words(forward, batch_row) if forward else _tokens_in_words(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -130,6 +131,8 @@ def classification() -> Iterator[Case]:
         ),
     )
     yield case("in bfloat16", lambda: piped(_bfloat16(), TEXT))
+    yield case("LoRA of PEFT", _adapted)
+    yield case("a compiled model", _compiled)
     yield case("a pair as a tuple", lambda: _tuple(_classifier(truncation=True, max_length=9)))
     yield case(
         "truncation=4 of extract, max_length=6 at the object",
@@ -228,6 +231,31 @@ def _ready(pipe: Any) -> Call:
     """Return a call of ids, which go to the model as they are."""
     ids = words()(TEXT, return_tensors="pt")
     return piped(pipe, dict(ids), own=lambda: pipe.model(**ids))
+
+
+def _adapted() -> Call:
+    import peft
+
+    model = model_of("BertForSequenceClassification", 10.0)
+    config = peft.LoraConfig(target_modules=["query"], init_lora_weights=False)
+    adapted = peft.get_peft_model(model, config).eval()
+    pipe = pipeline(
+        "text-classification", model=adapted, tokenizer=words(), truncation=True, max_length=6
+    )
+    # The eager copy that computes the own weights needs the adapter in the weights.
+    merged = copy.deepcopy(adapted).merge_and_unload()
+    own = pipeline(
+        "text-classification", model=merged, tokenizer=words(), truncation=True, max_length=6
+    )
+    return Call(merged, lambda: own(TEXT), lambda: extract(pipe, TEXT, progress=False))
+
+
+def _compiled() -> Call:
+    pipe = _classifier(truncation=True, max_length=6)
+    model = pipe.model
+    pipe.model = torch.compile(model, backend="eager")
+    own = _classifier(truncation=True, max_length=6)
+    return Call(model, lambda: own(TEXT), lambda: extract(pipe, TEXT, progress=False))
 
 
 def _bfloat16() -> Any:

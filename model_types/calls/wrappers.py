@@ -522,6 +522,7 @@ def _of_folder(wrapper: Any, inputs: Any, *, as_path: bool = False, **options: A
         inner(loaded),
         lambda: own([inputs]),
         lambda: extract(Path(folder) if as_path else folder, inputs, progress=False, **options),
+        note="not applied" if options else "",
     )
 
 
