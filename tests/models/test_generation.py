@@ -150,6 +150,38 @@ def test_prompts_of_a_list_and_of_a_batch_are_continued_alike(
             assert np.abs(three.stacks["self"].weights(layer=2) - weights).max() < 1e-5
 
 
+SMALL = {"vocab_size": 400, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "reads_later"),
+    [
+        ("XLNetLMHeadModel", {"d_model": 48, "n_layer": 2, "n_head": 4, "d_inner": 64}, True),
+        ("XLMWithLMHeadModel", {"emb_dim": 48, "n_layers": 2, "n_heads": 4}, True),
+        ("FlaubertWithLMHeadModel", {"emb_dim": 48, "n_layers": 2, "n_heads": 4}, True),
+        ("XLMWithLMHeadModel", {"emb_dim": 48, "n_layers": 2, "n_heads": 4, "causal": True}, False),
+        ("BloomForCausalLM", {"hidden_size": 48, "n_layer": 2, "n_head": 4}, False),
+        ("MptForCausalLM", {"d_model": 48, "n_layers": 2, "n_heads": 4}, False),
+    ],
+)
+@pytest.mark.parametrize("option", ["generate", "target"])
+def test_a_text_whose_tokens_read_later_ones_is_refused(
+    name: str, config: dict[str, Any], reads_later: bool, option: str, byte_tokenizer: Any
+) -> None:
+    """Weights of such a text are not those of the steps in which the model wrote it."""
+    model = built(name, SMALL | config).train()
+    options: dict[str, Any] = {"generate": 2} if option == "generate" else {"target": " sat"}
+    before = state_of([model])
+    if reads_later:
+        with pytest.raises(ValueError, match=f"^{option}: {name} cannot produce text"):
+            extract(model, "The cat", tokenizer=byte_tokenizer, **options)
+    else:
+        record = extract(model, "The cat", tokenizer=byte_tokenizer, **options)
+        assert record.tokens.predictions
+        assert not np.triu(record.stacks["self"].weights(layer=1), 1).any()
+    assert state_of([model]) == before
+
+
 def padded_batch(side: str) -> dict[str, torch.Tensor]:
     """Return encoded prompts of 8 and 5 tokens, padded on a side."""
     short, padding = IDS[:, :5], torch.zeros(1, 3, dtype=torch.long)

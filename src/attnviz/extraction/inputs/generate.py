@@ -48,9 +48,6 @@ _HOW_TO_GIVE_IT = (
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
-# Types of models that take positions, but get none in `generate`.
-_COUNT_PADDING = ("flaubert", "xlm")
-
 # Settings with which `generate` does not return one text that starts with the prompt: name, whether
 # a value is refused, and the remedy.
 _NOT_ONE_TEXT: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
@@ -453,9 +450,9 @@ def note_padding(model: PreTrainedModel, batch: Batch, settings: GenerationSetti
     if sequence is None:
         return
     # Other models get positions that do not count padding, or have no table of positions.
-    counted = num_positions(model, decoder=False) is not None and (
-        "position_ids" not in accepted_arguments(model) or model.config.model_type in _COUNT_PADDING
-    )
+    counted = num_positions(
+        model, decoder=False
+    ) is not None and "position_ids" not in accepted_arguments(model)
     batch.example_notes = batch.example_notes or [[] for _ in range(batch.size)]
     for notes, unpadded in zip(batch.example_notes, sequence.unpadded, strict=True):
         if unpadded is not None and counted and int(unpadded[0]) > 0:

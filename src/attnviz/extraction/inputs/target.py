@@ -22,10 +22,12 @@ from attnviz.extraction.inputs.batch import (
     TokenSequence,
     moved_to_model,
 )
-from attnviz.extraction.modules import attention_modules
+from attnviz.extraction.models import evaluate
+from attnviz.extraction.modules import attention_modules, scan_modules
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, number_words
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.cleanup import Cleanup
 
 _GENERATED_TYPE = 1
 
@@ -127,9 +129,29 @@ def _is_causal(model: PreTrainedModel) -> bool:
     ]
     if family_of(model.config).bidirectional_prompt:
         return True
-    # If no attention module has `is_causal` (BLOOM, GPT-J), assume that a model that can generate
-    # is causal.
-    return any(flags) if flags else bool(model.can_generate())
+    if flags or not model.can_generate():
+        return any(flags)
+    # No attention module of a text has `is_causal` (BLOOM, GPT-J, XLNet).
+    return scan_modules(model).once(("causal",), lambda: _ignores_later_tokens(model))
+
+
+def _ignores_later_tokens(model: PreTrainedModel) -> bool:
+    """Whether the logits of a text do not depend on later tokens, tried with four tokens.
+
+    Assume so if the model does not run with a text alone, as BLIP does not.
+    """
+    logits = []
+    with Cleanup() as undo, undo:
+        evaluate(model, undo)
+        for last in (0, 1):
+            ids = torch.tensor([[0, 1, 0, last]], device=model.device)
+            try:
+                outputs: Any = model(input_ids=ids, attention_mask=torch.ones_like(ids))
+                logits.append(outputs.logits[:, :3].float())
+            # A model may raise any exception for inputs that it does not accept.
+            except Exception:  # noqa: BLE001
+                return True
+    return torch.allclose(logits[0], logits[1], rtol=0, atol=1e-3 * float(logits[0].abs().max()))
 
 
 def target_texts(target: Any, count: int) -> list[str]:
