@@ -5,7 +5,8 @@ record are compared with the texts by rules that do not depend on the code that 
 
 text        the names, joined, are the text; or, if the tokenizer changes the text (Moses, jieba),
             what its own `decode` returns
-spaces      if the tokenizer's own `decode` returns the text exactly, so do the joined names
+spaces      a name begins with a space if the entry does, and the joined names are the text with its
+            spaces if the tokenizer's own `decode` returns the text exactly
 words       no word has white space inside, and a word ends only at white space or where the
             tokenizer itself splits
 special     exactly the tokens that the tokenizer added to the text are special
@@ -212,6 +213,13 @@ def _check_text(
 def _check_spaces(
     tokenizer: Any, ids: Sequence[int], tokens: Any, parts: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
+    entries = tokenizer.convert_ids_to_tokens(list(ids))
+    if tokenizer.convert_tokens_to_ids(entries) != list(ids):
+        # A tokenizer with two vocabularies converts ids by that of the target.
+        entries = []
+    for entry, name, special in zip(entries, tokens.text, tokens.special, strict=False):
+        if entry[:1] in "▁Ġ" and not special and not name.startswith("·"):
+            yield "spaces", f"{entry!r} is named {name!r}"
     if len(parts) > 1 or not any(not special for special in tokens.special):
         return
     own = [i for i, special in zip(ids, tokens.special, strict=True) if not special]

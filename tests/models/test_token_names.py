@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import attnviz as av
@@ -358,6 +358,10 @@ def test_codes_of_languages_are_special(pieces: str, tmp_path: Path) -> None:
     assert tokens.text[0] == "__en__"
     assert tokens.special[0]
     assert joined(tokens) == "the cat"
+    assert tokens.text[1].startswith("·")
+    pair, _ = extracted(tokenizer, ("the cat", "sat"))
+    second = [name for name, text in zip(pair, pair.sequence, strict=True) if text == 1]
+    assert "".join(second) == "·sat"
     # The decoder's text begins with the language of the target.
     german = display_tokens([tokenizer.get_lang_id("de")], tokenizer=tokenizer)
     assert (german.text, german.special) == (("__de__",), (True,))
@@ -442,12 +446,45 @@ def test_a_vocabulary_without_a_decoder_is_named_by_the_text() -> None:
     assert notes == []
 
 
+def test_what_a_tokenizer_drops_at_the_end_has_a_note(word_pieces: Any) -> None:
+    backend = Tokenizer(models.WordLevel(numbered(["<unk>", "the", "cat"]), "<unk>"))
+    backend.normalizer = normalizers.Replace("!", "")
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    _, notes = extracted(tokenizer, "the cat!")
+    [note] = [note for note in notes if DIFFERS in note]
+    assert "“the cat!”" in note
+    # Tokens that the caller truncates are not dropped by the tokenizer.
+    record = av.extract(bert(), "the cats sat the cat", tokenizer=word_pieces, truncation=4)
+    assert not any(DIFFERS in note for note in record.notes)
+
+
 def test_names_of_a_batch_with_padding_are_those_of_each_text(word_pieces: Any) -> None:
     encoded = word_pieces(["the cats", "sat xyz the cat"], padding=True, return_tensors="pt")
     one, two = av.extract(bert(), encoded, tokenizer=word_pieces)
     assert list(one.tokens) == ["[CLS]", "the", "cat", "##s", "[SEP]"]
     assert list(two.tokens) == ["[CLS]", "sat", "[UNK]", "the", "cat", "[SEP]"]
     assert words(two.tokens) == [["sat"], ["[UNK]"], ["the"], ["cat"]]
+
+
+def test_a_corpus_has_one_note_for_all_changed_texts() -> None:
+    backend = Tokenizer(models.WordLevel(numbered(["<unk>", "the", "cat", "N"]), "<unk>"))
+    backend.normalizer = normalizers.Replace(Regex("[0-9]"), "N")
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    corpus = av.extract_corpus(bert(), ["the 7 cat", "the cat 8", "the cat"], tokenizer=tokenizer)
+    [note] = [note for note in corpus.notes if DIFFERS in note]
+    assert note.startswith("Some texts: ")
+
+
+def test_comparing_passes_a_tuple_of_tokenizers_on(word_pieces: Any, byte_level: Any) -> None:
+    both = (word_pieces, byte_level)
+    model = two_models(*both)
+    # With a list, each of the two records would have one of the tokenizers.
+    result = av.compare(model, "the cat", "the cats", target="die", tokenizer=both)
+    for record in (result.a, result.b):
+        assert list(record.stack("cross").key_tokens)[:2] == ["[CLS]", "the"]
+        assert record.stack("cross").query_tokens.text[0] == "<|end|>"
 
 
 def test_a_pair_and_words_of_the_caller(word_pieces: Any) -> None:

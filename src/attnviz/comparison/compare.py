@@ -94,7 +94,9 @@ def compare(
     if not isinstance(members, Iterator):
         for name in ("names", "tokenizer", "processor"):
             value = names if name == "names" else options.get(name)
-            if isinstance(value, (tuple, list)) and len(value) != len(members):
+            # A tuple of tokenizers is that of an encoder and that of a decoder.
+            forms = (list,) if name == "tokenizer" else (tuple, list)
+            if isinstance(value, forms) and len(value) != len(members):
                 raise ValueError(
                     f"{name} has {len(value)} entries for {len(members)} members. Pass one per "
                     "member."
@@ -188,7 +190,7 @@ def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int)
 
     own_options = dict(options)
     for name in ("tokenizer", "processor"):
-        if isinstance(options.get(name), (tuple, list)):
+        if isinstance(options.get(name), list if name == "tokenizer" else (tuple, list)):
             own_options[name] = options[name][number]
     if options.get("spool") is not None:
         folder = Path(options["spool"])

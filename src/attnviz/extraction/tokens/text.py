@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.alignment import AlignedText, number_words_by
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.record.tokens import Tokens, make_visible, number_words, quote
-from attnviz.record.vocabulary import Alphabet, guess_alphabet, names_and_contents
+from attnviz.record.vocabulary import METASPACE, Alphabet, guess_alphabet, names_and_contents
 
 # The reading of a token and the token's index in it. None if no reading has the token.
 Origin = tuple[Reading, int] | None
@@ -127,7 +128,15 @@ def read_tokens(
         named = names_and_contents(entries, alphabet=guess_alphabet(entries))
     else:
         named = [(f"#{identifier}", "") for identifier in ids]
-    row = _Row(ids, origins, special, sequences, vocabulary=vocabulary, named=named)
+    row = _Row(
+        ids,
+        origins,
+        special,
+        sequences,
+        vocabulary=vocabulary,
+        named=named,
+        finds_sequences=sequence is None,
+    )
     words = row.read()
     if not has_names:
         row.notes.append(NO_TOKENIZER_NOTE)
@@ -184,10 +193,13 @@ class _Row:
         *,
         vocabulary: Vocabulary,
         named: list[tuple[str, str]],
+        finds_sequences: bool,
     ) -> None:
         self._ids, self._origins, self._named = ids, origins, named
         self._special, self._sequences = special, sequences
         self._vocabulary = vocabulary
+        # Whether the texts of a pair are found by their tokens, because no types were passed.
+        self._finds_sequences = finds_sequences
         self._texts: dict[tuple[int, int], AlignedText] = {}
         self.notes: list[str] = []
 
@@ -232,11 +244,23 @@ class _Row:
             # Spaces of the decoded text need not be in the text, but those of tokens are.
             text = AlignedText("".join(self._named[position][1] for position in run))
             spans = text.find([self._named[position][1] for position in run])
+        if origin and self._finds_sequences and len(origin[0].texts) > 1 and encoding is None:
+            self._sequence(run, spans or (), len(origin[0].texts[0].split()))
         if own is None and text is not None and decoded is not None:
             own = self._split(run, decoded)
         if own is None and spans is None and len(run) > 1:
             return None
         return number_words_by(spans or [None] * len(run), own)
+
+    def _sequence(self, run: Sequence[int], spans: Sequence[Any], num_first: int) -> None:
+        """Set the text of a pair to which each token belongs, from the part of the text.
+
+        `num_first` is the number of parts between white space in the first text.
+        """
+        number = 0
+        for position, span in zip(run, spans, strict=False):
+            number = number if span is None else int(span[0] >= num_first)
+            self._sequences[position] = number
 
     def _split(self, run: Sequence[int], decoded: AlignedText) -> list[int] | None:
         """Return the words of a tokenizer written in Python, which puts spaces between them.
@@ -590,10 +614,12 @@ def _special_ids(tokenizer: Any) -> set[int]:
 _PROBES: dict[Alphabet, tuple[list[str], str]] = {
     "bytes": (["Ã", "©", "Ġ", "a"], "é a"),
     "code points": (["Ã", "©", " ", "a"], "é a"),
-    "metaspace": (["▁a", "▁a"], "a a"),
+    "metaspace": (["▁a", "▁b"], "a b"),
     "##": (["a", "##b"], "ab"),
     "@@": (["a@@", "b"], "ab"),
 }
+# Alphabets of tokenizers written in Python.
+_alphabets: WeakKeyDictionary[Any, Alphabet] = WeakKeyDictionary()
 
 
 def alphabet_of(tokenizer: Any) -> Alphabet:
@@ -602,17 +628,28 @@ def alphabet_of(tokenizer: Any) -> Alphabet:
     The tokenizer's own conversion of entries into a text is called with entries of each alphabet.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    join: Callable[[list[str]], Any] = tokenizer.convert_tokens_to_string
-    if backend is not None:
-        if backend.decoder is None:
-            # Without a decoder, a tokenizer defines no text. Guess it from the vocabulary.
-            return guess_alphabet(list(tokenizer.get_vocab()))
-        join = backend.decoder.decode
-    for alphabet, (entries, expected) in _PROBES.items():
+    if backend is None:
+        if tokenizer not in _alphabets:
+            # The library sentencepiece converts only entries that are in the vocabulary.
+            entry = next(
+                (one for one in tokenizer.get_vocab() if one[:1] == METASPACE != one), "▁a"
+            )
+            own = {"metaspace": ([entry, entry], f"{entry[1:]} {entry[1:]}".lower())}
+            _alphabets[tokenizer] = _probed(tokenizer.convert_tokens_to_string, _PROBES | own)
+        return _alphabets[tokenizer]
+    if backend.decoder is None:
+        # Without a decoder, a tokenizer defines no text. Guess it from the vocabulary.
+        return guess_alphabet(list(tokenizer.get_vocab()))
+    return _probed(backend.decoder.decode, _PROBES)
+
+
+def _probed(join: Callable[[list[str]], Any], probes: Mapping[Any, Any]) -> Alphabet:
+    for alphabet, (entries, expected) in probes.items():
         try:
-            text = join(entries)
+            text = join(list(entries))
         except Exception:  # noqa: BLE001, S112 - the conversion is not made for such entries
             continue
         if isinstance(text, str) and text.strip().lower() == expected:
-            return alphabet
+            result: Alphabet = alphabet
+            return result
     return "plain"
