@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.checks import check_alike, listed_records, stacks_with_vectors
 from attnviz.corpus.columns import Column, Side, read_columns
 from attnviz.corpus.points import Points, checked_points, sampled_points
-from attnviz.corpus.texts import note_on_some_texts
+from attnviz.corpus.texts import summed_up
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -189,11 +189,7 @@ class Corpus:
         self.stack_names, stack_notes = stacks_with_vectors(self.records)
         check_alike(self.records, self.stack_names)
         self.notes = [
-            *dict.fromkeys(
-                note if len(self.records) == 1 else note_on_some_texts(note)
-                for record in self.records
-                for note in record.notes
-            ),
+            *summed_up(note for record in self.records for note in record.notes),
             *stack_notes,
         ]
         count = len(self.records)

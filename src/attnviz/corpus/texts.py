@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -135,4 +135,18 @@ def note_on_some_texts(note: str) -> str:
     """
     if not _PARTIAL.search(note):
         return note
+    # The advice on `part` is for one record.
+    note = re.sub("The record shows call .*", "Only the first call is read.", note)
     return "Some texts: " + _OF_ONE_TEXT.sub("…", note)
+
+
+def summed_up(notes: Iterable[str]) -> list[str]:
+    """Return the notes of all records of a corpus, with one note for similar notes on texts.
+
+    >>> summed_up(["No tokenizer.", "The text was truncated to 9 tokens.", "No tokenizer."])
+    ['No tokenizer.', 'The text was truncated to 9 tokens.']
+    """
+    similar: dict[str, set[str]] = {}
+    for note in notes:
+        similar.setdefault(note_on_some_texts(note), set()).add(note)
+    return [min(same) if len(same) == 1 else general for general, same in similar.items()]
