@@ -500,8 +500,8 @@ def chats() -> Iterator[Case]:
             "image-text-to-text",
             image_chat(),
             # Arguments of the call would replace those of the object.
-            lambda made: made(text=image_chat(), max_new_tokens=4),
-            generate_kwargs={"repetition_penalty": 5.0, "do_sample": False},
+            lambda made: made(text=image_chat()),
+            generate_kwargs={"repetition_penalty": 5.0, **greedy},
         ),
     )
     yield Case(
