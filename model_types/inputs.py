@@ -77,14 +77,14 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
             n: value for n, value in (candidate | written_tensors).items() if value is not None
         }
         try:
-            return _fitted(model, inputs, run)
+            return fitted(model, inputs, run)
         # A model may raise any exception for inputs that it does not accept.
         except Exception as error:  # noqa: BLE001
             first = first or error
     raise first or LookupError("no inputs to try")
 
 
-def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
+def fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
     """Run the model, and return the inputs that it accepts.
 
     If the model raises a ValueError that states the required number of placeholders, and the inputs
@@ -111,7 +111,7 @@ def _set_placeholders(
     config: PretrainedConfig, inputs: Inputs, present: int, required: int
 ) -> None:
     ids = inputs["input_ids"][0].tolist()
-    numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
+    numbers = [placeholder(config, kind) for kind in ("image", "audio", "video")]
     # The error states the number of placeholders in the text, but not whether they stand for an
     # image, a sound or a video. Take the kind of placeholder that occurs `present` times in the
     # text, or that of images if no kind does.
@@ -127,7 +127,7 @@ def _set_placeholders(
         inputs["mm_token_type_ids"] = (inputs["input_ids"] == number).long()
 
 
-def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
+def placeholder(config: PretrainedConfig, kind: str) -> int | None:
     """Return the token id of the placeholder for `kind`: "image", "audio" or "video".
 
     Return None if the configuration has no such id.
@@ -193,7 +193,7 @@ class _Maker:
     def _text(self, beside: Inputs, kind: str | None) -> Inputs:
         ids = self._ids(_TEXT_LENGTH)
         inputs: Inputs = dict(beside)
-        number = None if kind is None else _placeholder(self.config, kind)
+        number = None if kind is None else placeholder(self.config, kind)
         if kind is not None and number is not None:
             count = self._count_of_features(kind, beside)
             ids = torch.cat([ids[:, :3], torch.full((1, count), number), ids[:, 3:]], dim=1)

@@ -249,7 +249,7 @@ BOTH: dict[str, dict[str, Any]] = {
     "minicpmv4_7": _MINICPM_TEXT,
     "kimi_k25": {"inputs": {"pixel_values": ("normal", 16, 3, 8, 8)}},
     "qwen3_asr": {
-        "config": {"audio_config": {"output_dim": 64}},
+        "config": {"audio_config": {"output_dim": 64, "downsample_hidden_size": 16}},
         "inputs": {
             "input_features": ("normal", 1, 128, 100),
             "input_features_mask": ("ones", 1, 100),
@@ -257,7 +257,8 @@ BOTH: dict[str, dict[str, Any]] = {
     },
     "video_llama_3": {"inputs": {"image_merge_sizes": ("exactly", [2])}},
     "vipllava": {"config": {"vision_feature_layers": [-1, -2]}},
-    "voxtral": {"config": {"audio_token_id": 10}},
+    "voxtral": {"config": {"audio_token_id": 10, "audio_config": {"intermediate_size": 256}}},
+    "glmasr": {"config": {"audio_config": {"intermediate_size": 256}}},
     "mllama": {
         "config": {
             "text_config": {"num_hidden_layers": 4, "cross_attention_layers": [1, 3]},

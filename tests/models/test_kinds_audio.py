@@ -136,7 +136,7 @@ def test_a_note_says_that_a_processor_drops_the_end_of_a_sound(
     name = extractor.model_input_names[0]
     both = [extractor(part, sampling_rate=RATE)[name] for part in (sound(seconds), changed)]
     assert np.allclose(both[0], both[1])
-    notes = [text for text in record.notes if "sound" in text]
+    notes = [text for text in record.notes if "sound" in text and "no times" not in text]
     assert (not notes) if note is None else re.search(note, notes[0])
 
 

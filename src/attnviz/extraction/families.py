@@ -21,11 +21,16 @@ from transformers import PreTrainedConfig
 
 #: Names, or beginnings of names, of arguments with images.
 IMAGES = ("pixel_values", "flattened_patches")
+#: Names of arguments with time series.
+SERIES = ("past_values",)
 #: Names, or beginnings of names, of arguments with sounds.
 SOUNDS = ("input_values", "input_features", "audio_values")
-#: Arguments with the numbers of patches of each image or film along time, height and width, or
-#: along height and width if the name contains ``_hw``.
-IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
+#: Argument with the numbers of patches of each image along height and width, if all patches are
+#: side by side in one row of pixels (MiniCPM-V).
+PATCH_ROW_SIZES = "target_sizes"
+#: Arguments with the numbers of patches of each image or film along time, height and width, or only
+#: along height and width.
+IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw", PATCH_ROW_SIZES)
 #: Arguments with the merge size n of each image: n x n patches become one token of the text.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
 #: Arguments with a mask of the feature vectors of sounds. The mask is 0 or False for padding.
@@ -52,7 +57,7 @@ SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
 # Attributes of image models whose layers may form stages. A stage is a group of layers, with larger
 # patches than the stage before it.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
-# Attributes with the size of a feature vector of a sound. Feature extractors have them, too.
+# Attributes with the size of a feature vector of a sound.
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
 
 # The constants from `_NUM_HEADS` to `_WIDTH` are names of attributes of attention modules or
@@ -129,8 +134,8 @@ AUDIO_MODULE = re.compile(r"audio|speech", re.IGNORECASE)
 CONNECTOR_MODULE = re.compile(
     r"q_?former|resampler|perceiver|connector|projector|abstractor", re.IGNORECASE
 )
-#: In image models, names of modules whose queries are not patches.
-NOT_PATCHES = re.compile("decoder|mask_head")
+#: In image models, names of modules whose queries are not patches, but objects or channels.
+NOT_PATCHES = re.compile("decoder|mask_head|channel_")
 POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
 #: Parts of the paths of modules that process images, films or sounds. Position embeddings in these
 #: modules are not those of a text.
@@ -276,10 +281,19 @@ def frames_in_pixels(config: Any) -> int:
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
 
-def samples_per_frame(config: Any) -> int | None:
-    """Return a sound encoder's number of samples per frame, or None if its strides are unknown."""
-    strides = getattr(config, "conv_stride", None)
-    return prod(strides) if strides else None
+def conv_stride(model: nn.Module) -> int:
+    """Return the product of the strides of the convolutions in a model's sound encoder.
+
+    The convolutions are those of all modules whose paths name a sound or, without such modules, of
+    the whole model.
+    """
+    convolutions = [
+        (path, module)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Conv1d | nn.Conv2d)
+    ]
+    inside = [module for path, module in convolutions if AUDIO_MODULE.search(path)]
+    return prod(module.stride[0] for module in inside or [module for _, module in convolutions])
 
 
 def has_codebooks(config: Any) -> bool:
@@ -289,17 +303,9 @@ def has_codebooks(config: Any) -> bool:
     return any(hasattr(part, name) for part in parts for name in names)
 
 
-def feature_widths(config: Any, extractor: Any) -> set[int]:
-    """Return the possible sizes of a sound's feature vectors.
-
-    The sizes are read from the configuration of a model and from its feature extractor.
-    """
-    stride = getattr(extractor, "stride", None) or 1
-    parts = (extractor, config, getattr(config, "audio_config", None))
-    values = {getattr(part, name, None) for part in parts for name in _BINS}
-    widths = {value for value in values if isinstance(value, int)}
-    # Some feature extractors concatenate `stride` neighbouring feature vectors.
-    return widths | {width * stride for width in widths}
+def feature_widths(config: Any) -> set[Any]:
+    """Return the possible sizes of a sound's feature vectors in a configuration."""
+    return set().union(*(config_values(config, name) for name in _BINS))
 
 
 @dataclass(frozen=True)

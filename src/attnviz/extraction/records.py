@@ -295,6 +295,7 @@ def _record(
     notes: Sequence[str],
     title: str,
 ) -> AttentionRecord:
+    stack_tokens = tokens.tokens(index)
     record_stacks = {
         name: AttentionStack(
             name=name,
@@ -310,7 +311,7 @@ def _record(
                 "weight" if stacks[name].rule is None else "linear weight",
             ),
         )
-        for name, (queries, keys) in tokens.tokens(index).items()
+        for name, (queries, keys) in stack_tokens.items()
     }
     has_grids = any(
         stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
@@ -318,6 +319,10 @@ def _record(
     return AttentionRecord(
         record_stacks,
         model=title,
-        notes=[*notes, *(tokens.notes if has_grids else [])],
+        notes=[
+            *notes,
+            *tokens.place_notes(stack_tokens),
+            *(tokens.notes if has_grids else []),
+        ],
         images=tokens.pictures(index) if has_grids else [],
     )

@@ -414,9 +414,12 @@ class Encoder:
         # the numbers of patches of each image in another argument.
         in_a_row = grid_of(arguments) is not None
         # Features of a sound have no axis of examples if they have only two axes.
+        examples = arguments.get("input_ids", main)
         joint = in_a_row or (main is arguments.get("input_features", ()) and main.dim() == 2)
         batch = Batch(
-            arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
+            arguments,
+            # A text may have several images.
+            size=1 if joint and "input_ids" not in arguments else examples.shape[0],
         )
         if in_a_row and batch.size > 1:
             raise ValueError(

@@ -142,9 +142,12 @@ def _arrange_blocks(
     """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
+    tower = tower_of(model, layers.names[0])
+    if tower is None and queries * 4 == sum(height * width for height, width in images):
+        # In the later layers of MiniCPM-V, two by two patches are one token.
+        images = [(height // 2, width // 2) for height, width in images]
     if queries != keys or queries != sum(height * width for height, width in images):
         return None
-    tower = tower_of(model, layers.names[0])
     if size is None:
         size = int(getattr(tower, MERGE_SIZE, 1))
     if any(height % size or width % size for height, width in images):

@@ -6,18 +6,15 @@ model's sound encoder is a frame, which covers several samples or feature vector
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 
-from attnviz.extraction.families import (
-    FRAME_MASKS,
-    SOUND_TOKEN_IDS,
-    feature_widths,
-    samples_per_frame,
-)
+from attnviz.extraction.families import FRAME_MASKS, SOUND_TOKEN_IDS, conv_stride, feature_widths
 from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
@@ -47,59 +44,124 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     extractor = getattr(processor, "feature_extractor", processor)
     rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
     values, features = arguments.get("input_values"), arguments.get("input_features")
-    if isinstance(values, torch.Tensor) and values.dim() == 2:
-        return _Sound((values.shape[1],) * len(values), values.shape[1], 1 / rate, rate)
+    if isinstance(values, torch.Tensor) and (values.dim() == 2 or values.shape[1:-1] == (1,)):
+        return _Sound((values.shape[-1],) * len(values), values.shape[-1], 1 / rate, rate)
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
-    hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
-    # Some feature extractors concatenate `stride` neighbouring feature vectors.
-    hop *= getattr(extractor, "stride", None) or 1
-    longest = features.shape[_time_axis(features, config, extractor)]
+    layout = _layout_of(features, config, extractor, rate)
+    if layout is None:
+        return None
+    longest = features.shape[layout.time_axis]
     lengths = (longest,) * len(features)
     for name in FRAME_MASKS:
         mask = arguments.get(name)
         if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
             lengths = tuple(int(length) for length in (mask != 0).sum(-1))
             break
-    return _Sound(lengths, longest, hop / rate, rate)
+    return _Sound(lengths, longest, layout.seconds, rate)
 
 
-def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
-    """Return the axis of time: 2 for (examples, bins, time), 1 for (examples, time, bins).
+class _Layout(NamedTuple):
+    """Layout of feature vectors (examples, bins, time) or (examples, time, bins).
 
-    Bins are the entries of a feature vector.
+    Bins are the entries of a feature vector. `seconds` is the duration of one vector.
     """
-    widths = feature_widths(config, extractor)
-    fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
-    if len(fitting) == 1:
-        return 3 - fitting[0]
-    # If both axes or neither may be the axis of bins, assume that the longer axis is the time.
-    return 1 if features.shape[1] > features.shape[2] else 2
+
+    time_axis: int
+    num_bins: int
+    seconds: float
+
+
+# Layouts of the results of feature extractors, or None if an extractor cannot be observed.
+_layouts: WeakKeyDictionary[Any, _Layout | None] = WeakKeyDictionary()
+
+
+def _layout_of(features: torch.Tensor, config: Any, extractor: Any, rate: int) -> _Layout | None:
+    """Return the layout of feature vectors, or None if their axis of time is not known."""
+    if extractor is not None:
+        if extractor not in _layouts:
+            _layouts[extractor] = _observed_layout(extractor, rate)
+        layout = _layouts[extractor]
+        if layout is not None and features.shape[3 - layout.time_axis] == layout.num_bins:
+            return layout
+    bins = [axis for axis in (1, 2) if features.shape[axis] in feature_widths(config)]
+    if len(bins) != 1:
+        return None
+    hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
+    return _Layout(3 - bins[0], features.shape[bins[0]], hop / rate)
+
+
+def _observed_layout(extractor: Any, rate: int) -> _Layout | None:
+    """Return the layout of an extractor's results for one and for two seconds of silence.
+
+    The axis of time is longer for two seconds. If the extractor pads all sounds to one length, the
+    mask of its result has as many entries as this axis. Return None if neither shows the axis.
+    """
+    try:
+        one, two = (
+            extractor(
+                np.zeros(seconds * rate, np.float32),
+                sampling_rate=rate,
+                return_tensors="pt",
+                return_attention_mask=True,
+            )
+            for seconds in (1, 2)
+        )
+        shapes = [tuple(part["input_features"].shape) for part in (one, two)]
+    # An extractor may take other arguments, or need a package that is not installed.
+    except (AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError):
+        return None
+    if any(len(shape) != 3 for shape in shapes):
+        return None
+    axes = [axis for axis in (1, 2) if shapes[0][axis] != shapes[1][axis]]
+    vectors = [shape[axes[0]] for shape in shapes] if axes else []
+    if not axes:
+        name = next((name for name in FRAME_MASKS if name in one), None)
+        if name is None:
+            return None
+        axes = [axis for axis in (1, 2) if shapes[0][axis] == one[name].shape[-1]]
+        vectors = [int((part[name] != 0).sum()) for part in (one, two)]
+    if len(axes) != 1 or vectors[1] <= vectors[0]:
+        return None
+    # A vector covers whole hops, and the number of vectors of a second is rounded.
+    hop = (getattr(extractor, "hop_length", None) or rate // 100) / rate
+    seconds = hop * max(1, round(1 / (vectors[1] - vectors[0]) / hop))
+    return _Layout(axes[0], shapes[0][3 - axes[0]], seconds)
+
+
+def _step(model: Any, lengths: Sequence[int], count: int) -> float:
+    """Return how many samples or feature vectors lie between the starts of two frames.
+
+    `count` is the number of frames. `lengths` has the length of the sound with padding, and that
+    without padding if the encoder may drop it. A frame is one step of the encoder's convolutions.
+    They may drop the end of the sound, or pad it, so a length divided by `count` is not exact. If
+    neither length gives about `count` frames, other layers join frames, too. Then round the first
+    length divided by `count`, if this gives about `count` frames.
+    """
+    strides = conv_stride(model), round(lengths[0] / count)
+    fitting = (
+        stride
+        for stride in strides
+        if stride and any(-2 < length / stride - count < 4 for length in lengths)
+    )
+    return next(fitting, lengths[0] / count)
 
 
 def frame_tokens(
-    arguments: Mapping[str, Any], config: Any, processor: Any, count: int
+    arguments: Mapping[str, Any], model: Any, processor: Any, count: int
 ) -> Tokens | None:
     """Return tokens for the `count` frames of a sound, named by start time, such as ``0.04s``.
 
     `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
     or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
     the sampling rate and the number of samples per feature vector. Return None if `arguments`
-    contain no sound.
-
-    Examples
-    --------
-    >>> frame_tokens({"input_values": torch.zeros(1, 1280)}, None, None, 4).text
-    ('0.00s', '0.02s', '0.04s', '0.06s')
+    contain no sound, or if its axis of time is not known.
     """
-    sound = _sound_of(arguments, config, processor)
+    sound = _sound_of(arguments, model.config, processor)
     if sound is None:
         return None
-    # Convolutions drop the last samples of a sound, so `longest / count` is too large. The strides
-    # of the convolutions give the exact number of samples per frame.
-    step = sound.longest / count
-    if "input_values" in arguments:
-        step = samples_per_frame(config) or step
+    lengths = {sound.longest, *sound.lengths} if len(sound.lengths) == 1 else {sound.longest}
+    step = _step(model, sorted(lengths, reverse=True), count)
     return Tokens.of(_times(count, step * sound.seconds), words=range(count))
 
 
@@ -109,7 +171,7 @@ def _times(count: int, step: float) -> list[str]:
 
 
 def with_sound_runs(
-    tokens: Tokens, arguments: Mapping[str, Any], config: Any, processor: Any
+    tokens: Tokens, arguments: Mapping[str, Any], model: Any, processor: Any
 ) -> Tokens:
     """Rename tokens that stand for parts of a sound. A name is the start time: ``0.04s``.
 
@@ -118,16 +180,19 @@ def with_sound_runs(
     times are not known. Then all tokens of the first sound are named ``sound 1``, and so on. Return
     `tokens` itself if no token stands for a part of a sound.
     """
-    runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
+    runs = runs_of(tokens, model.config, SOUND_TOKEN_IDS)
     if not runs:
         return tokens
-    sound = _sound_of(arguments, config, processor)
+    sound = _sound_of(arguments, model.config, processor)
     if sound is None or len(sound.lengths) != len(runs):
         return renamed(tokens, runs, "sound", None)
-    names = [
-        _times(len(run), length * sound.seconds / len(run))
-        for run, length in zip(runs, sound.lengths, strict=True)
-    ]
+    frame, names = conv_stride(model), []
+    for run, length in zip(runs, sound.lengths, strict=True):
+        # A token of the text stands for whole frames of the encoder. The last may be incomplete.
+        step = length / len(run)
+        whole = frame * round(step / frame)
+        fits = whole and abs(length / whole - len(run)) < 2
+        names.append(_times(len(run), (whole if fits else step) * sound.seconds))
     return renamed(tokens, runs, "sound", numbered(names))
 
 

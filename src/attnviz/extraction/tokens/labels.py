@@ -22,7 +22,12 @@ from attnviz.extraction.adapters import VirtualTokens
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import (
     IMAGE_TOKEN_IDS,
+    IMAGES,
     NOT_PATCHES,
+    SERIES,
+    SOUND_TOKEN_IDS,
+    SOUNDS,
+    families_in,
     family_of,
     frames_per_patch,
 )
@@ -40,13 +45,19 @@ from attnviz.extraction.tokens.patches import (
     runs_of,
     with_image_runs,
 )
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quote
 from attnviz.record.words import find_words
 
 # Kinds of stacks whose queries may be patches of images or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
 # Kinds of stacks whose queries may be tokens of a text.
 _READING = ("self", "linear", "indexer", "encoder", "decoder", "cross")
+
+# Beginnings of the names of arguments with images, sounds or time series, by the kind of media, and
+# the places that tokens of this kind may have.
+_MEDIA = {"image": IMAGES, "sound": SOUNDS, "time series": SERIES}
+_PLACES = {"image": "rows and columns", "sound": "times", "time series": "steps"}
+_UNKNOWN = "attnviz does not know which part each of them stands for"
 
 
 class RecordTokens:
@@ -123,6 +134,65 @@ class RecordTokens:
                 keys = self._keys(name, index, queries)
             stack_tokens[name] = (queries[name], keys)
         return stack_tokens
+
+    def place_notes(self, stack_tokens: Mapping[str, tuple[Tokens, Tokens]]) -> list[str]:
+        """Return notes that say why tokens of an image, a sound or a time series have no place.
+
+        `stack_tokens` is the result of `tokens`.
+        """
+        # For each kind of media, the names of the stacks by the reason.
+        missing: dict[str, dict[str, list[str]]] = {}
+        for name, (queries, keys) in stack_tokens.items():
+            for tokens in {id(queries): queries, id(keys): keys}.values():
+                media, reason = self._why_no_place(name, tokens, are_keys=tokens is not queries)
+                stacks = missing.setdefault(media, {}).setdefault(reason, [])
+                if reason and name not in stacks:
+                    stacks.append(name)
+        return [
+            f"The tokens of the {media} have no {_PLACES[media]}: "
+            + "; ".join(f"{reason} ({_listed(stacks)})" for reason, stacks in reasons.items())
+            + "."
+            for media, reasons in missing.items()
+            if media
+        ]
+
+    def _why_no_place(self, name: str, tokens: Tokens, *, are_keys: bool) -> tuple[str, str]:
+        """Return the kind of media of which some of `tokens` have no place, and the reason.
+
+        `tokens` are the queries or the keys of a stack. Both strings are empty if no token lacks a
+        place.
+        """
+        layers, config, arguments = self._stacks[name], self._model.config, self._batch.arguments
+        for media, ids in (("image", IMAGE_TOKEN_IDS), ("sound", SOUND_TOKEN_IDS)):
+            runs = runs_of(tokens, config, ids)
+            if runs and tokens.text[runs[0][0]] == f"{media} 1":
+                resampled = any(_is_resampler(other, 0) for other in self._stacks.values())
+                reason = "each of them stands for the whole image" if resampled else _UNKNOWN
+                return media, reason
+        given = [
+            media
+            for media, arguments_of_media in _MEDIA.items()
+            if any(argument.startswith(arguments_of_media) for argument in arguments)
+        ]
+        # Queries that the model learned do not stand for a part of the media.
+        num_queries, num_keys = layers.shape()
+        learned = (
+            layers.stack in ("connector", "decoder")
+            or (layers.stack == "pooling" and num_queries != num_keys)
+            or any(
+                NOT_PATCHES.search(module) and "channel_" not in module for module in layers.names
+            )
+        )
+        if tokens.text[:1] != ("[0]",) or not given or (learned and not are_keys):
+            return "", ""
+        media = "sound" if layers.stack == "audio" else given[0]
+        if media == "image" and any(family.custom_patch_order for family in families_in(config)):
+            return media, "only the code of the model defines the order of patches"
+        if any("channel_" in module for module in layers.names):
+            return media, "layers attend from channels to channels, and not from patches to patches"
+        if any(layers.windows):
+            return media, "layers divide it into windows of an unknown form"
+        return media, _UNKNOWN
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
         """Return the tokens of the text if they are the queries of a stack, else None.
@@ -214,7 +284,7 @@ class RecordTokens:
         runs = runs_of(tokens, config, IMAGE_TOKEN_IDS)
         if runs:
             tokens = with_image_runs(tokens, runs, self._shapes(runs, index, named))
-        return with_sound_runs(tokens, self._batch.arguments, config, self._processor)
+        return with_sound_runs(tokens, self._batch.arguments, self._model, self._processor)
 
     def _shapes(
         self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
@@ -267,7 +337,7 @@ class RecordTokens:
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
-            return frame_tokens(arguments, self._model.config, self._processor, count)
+            return frame_tokens(arguments, self._model, self._processor, count)
         if not self._shows_patches(layers):
             return None
         return self._patches(layers, count, self._pictures_of_grids(pixels))
@@ -317,6 +387,11 @@ class RecordTokens:
         parts = [self._patches(layers, count, [number]) for number, count in enumerate(windows)]
         pictures = [part for part in parts if part is not None]
         return joined_images(pictures) if len(pictures) == len(parts) else None
+
+
+def _listed(stacks: Sequence[str]) -> str:
+    names = ", ".join(map(quote, stacks))
+    return f"stack {names}" if len(stacks) == 1 else f"stacks {names}"
 
 
 def _with_summaries(layers: StackLayers, index: int, tokens: Tokens) -> Tokens:

@@ -19,6 +19,7 @@ from torch import nn
 
 from attnviz.extraction.families import (
     IMAGE_GRIDS,
+    PATCH_ROW_SIZES,
     TOKENS_AFTER_PATCHES,
     TOKENS_BEFORE_PATCHES,
     families_in,
@@ -356,7 +357,8 @@ def pictures(
 
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
     are pictures, (..., colours, height, width), or patches. Models with patches (Qwen2-VL) state
-    the numbers of rows and columns (see `grid_of`), and get blocks of `block` x `block` patches.
+    the numbers of rows and columns (see `grid_of`), and get blocks of `block` x `block` patches, or
+    one row of patches side by side (MiniCPM-V).
     SigLIP 2 states these numbers in ``spatial_shapes``, and gets patches row by row.
 
     If the image processor in `processor` does not define how colours were converted to pixel
@@ -371,8 +373,11 @@ def pictures(
     pixels = tensors[0].detach().float().cpu()
     grid, shapes = grid_of(arguments), arguments.get("spatial_shapes")
     if grid is not None:
+        if PATCH_ROW_SIZES in arguments:
+            side = pixels.shape[-2]
+            pixels = pixels.unflatten(-1, (-1, side)).movedim(-2, 1)
         images = _from_patches(
-            pixels.flatten(1),
+            pixels.reshape(int(grid.prod(dim=1).sum()), -1),
             grid.tolist(),
             frames=frames_in_pixels(config),
             block=block,

@@ -1,0 +1,166 @@
+"""Names of patches and frames are places in the image or sound, or a note says why they are not.
+
+`places_of` changes a part of an image or sound and finds the token that moves. It knows nothing of
+how attnviz finds places.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import extract
+from attnviz.extraction.tokens import patches
+from model_types.build import tiny_model
+from model_types.cases import Case, override_of
+from model_types.inputs import find_inputs
+from model_types.places import places_of
+from model_types.reference import run
+from models.test_kinds_audio import RATE, sound
+from models.tiny import SIZE, built, changed_queries, picture, with_patch
+
+
+def made(model_type: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return a tiny model, inputs that it accepts, and the override of the model type."""
+    override = override_of(Case(model_type))
+    model = tiny_model(model_type, override["class"], override["config"])
+    return (
+        model,
+        find_inputs(model, lambda inputs: run(model, inputs), override["inputs"]),
+        override,
+    )
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "vit",
+        "detr",
+        "llava",
+        "qwen2_vl",
+        "minicpmv4_6",
+        "wav2vec2",
+        "sew",
+        "moonshine",
+        "parakeet_ctc",
+        "lasr_ctc",
+        "seamless_m4t",
+        "whisper",
+        "voxtral",
+        "qwen3_asr",
+    ],
+)
+def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> None:
+    model, inputs, override = made(model_type)
+    assert places_of(model_type, model, inputs, override) == ("whole", "")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "result"),
+    [
+        ("llava_next", "in part"),
+        ("llava_onevision", "in part"),
+        ("granite4_vision", "in part"),
+        ("hunyuan_vl", "in part"),
+        ("florence2", "none"),
+        ("aria", "in part"),
+        ("instructblip", "in part"),
+        ("idefics2", "in part"),
+        ("pix2struct", "none"),
+        ("udop", "none"),
+        ("hiera", "none"),
+        ("audio-spectrogram-transformer", "none"),
+        ("patchtst", "none"),
+        ("time_series_transformer", "none"),
+        ("informer", "none"),
+    ],
+)
+def test_a_note_says_why_tokens_have_no_place(model_type: str, result: str) -> None:
+    model, inputs, override = made(model_type)
+    record = extract(model, inputs, progress=False)
+    assert sum("The tokens of the" in note for note in record.notes) == 1
+    # The result would be "wrong" without the note.
+    assert places_of(model_type, model, inputs, override)[0] == result
+
+
+@pytest.mark.parametrize("model_type", ["bert", "vit", "llava", "detr", "whisper", "t5"])
+def test_records_with_all_places_have_no_such_note(model_type: str) -> None:
+    model, inputs, _ = made(model_type)
+    assert not any("The tokens of the" in note for note in extract(model, inputs).notes)
+
+
+def test_the_probe_notices_wrong_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that count columns first, and are right for no image that is wide or tall."""
+    model, inputs, override = made("vit")
+    names = patches._cell_names
+    monkeypatch.setattr(
+        patches,
+        "_cell_names",
+        lambda grids: [
+            [f"{column},{row}" for row, column in (name.split(",") for name in part)]
+            for part in names(grids)
+        ],
+    )
+    result, reason = places_of("vit", model, inputs, override)
+    assert result == "wrong"
+    assert "moves and not" in reason
+
+
+def test_patches_side_by_side_in_one_row() -> None:
+    """MiniCPM-V gets one row of patches, and the numbers of rows and columns beside it."""
+    model, _, _ = made("minicpmv4_6_vision")
+    processor = transformers.MiniCPMV4_6ImageProcessorPil(
+        patch_size=8, do_resize=False, slice_mode=False
+    )
+    image = picture(32, 48)
+    images = (image, with_patch(image, (8, 0), 8))
+    inputs = [dict(processor(images=pixels, return_tensors="pt")) for pixels in images]
+    inputs = [
+        {name: encoded[name] for name in ("pixel_values", "target_sizes")} for encoded in inputs
+    ]
+    rows, columns = inputs[0]["target_sizes"][0].tolist()
+    record = extract(model, inputs[0], processor=processor)
+    tokens = record.stacks["vision stage 1"].query_tokens
+    changed = changed_queries(model, processor, (inputs[0], inputs[1]), "vision stage 1", 0)
+    assert [tokens.text[token] for token in changed] == ["1,0"]
+    assert (rows, columns) == (4, 6)
+    assert (tokens.grids[0].rows, tokens.grids[0].columns) == (rows, columns)
+    assert np.abs(record.images[0].astype(int) - image).max() <= 1
+
+
+def test_seconds_of_a_model_that_joins_frames() -> None:
+    """SEW joins two frames of 0.02 s."""
+    config = transformers.SEWConfig(**SIZE, conv_dim=[16] * 13, squeeze_factor=2)
+    model = built("SEWModel", config, factor=2.0)
+    extractor = transformers.Wav2Vec2FeatureExtractor()
+    tokens = extract(model, sound(2), processor=extractor).tokens
+    assert tokens.text[-1] == "1.92s"
+
+
+@pytest.mark.parametrize("with_extractor", [True, False])
+def test_seconds_of_a_sound_with_fewer_vectors_than_bins(with_extractor: bool) -> None:
+    """The axis of time of a short sound is shorter than that of bins."""
+    model, _, _ = made("parakeet_ctc")
+    bins = model.config.encoder_config.num_mel_bins
+    extractor = transformers.ParakeetFeatureExtractor(feature_size=bins)
+    features = extractor(sound(0.4), sampling_rate=RATE, return_tensors="pt")
+    assert features["input_features"].shape[1] < bins
+    record = extract(model, dict(features), processor=extractor if with_extractor else None)
+    # Eight vectors of 0.01 s are one frame.
+    frames = -(-features["input_features"].shape[1] // 8)
+    assert record.tokens.text == tuple(f"{index * 0.08:.2f}s" for index in range(frames))
+
+
+def test_two_images_of_one_text_in_a_model_with_a_resampler() -> None:
+    model, _, _ = made("blip-2")
+    ids = torch.tensor([[50, *[10] * 5, 60, *[10] * 5, 70]])
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    record = extract(
+        model, {"input_ids": ids, "pixel_values": pixels, "decoder_input_ids": ids[:, :3]}
+    )
+    towers = record.stacks["vision"].query_tokens
+    assert [grid.image for grid in towers.grids] == [0, 1]
