@@ -274,13 +274,18 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
     return wrapper.train(model.training)
 
 
+def _expanded(source: str | PathLike[str]) -> str:
+    # pathlib would change a hub id on Windows.
+    return os.fspath(os.path.expanduser(source))  # noqa: PTH111
+
+
 def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) -> Any:
     """Call `reader` (a method ``from_pretrained``) with a hub id or a folder.
 
     Code from the hub is not run, and the user is not asked whether to run it. If `reader` raises
     OSError, the name of the source is added to its message.
     """
-    path = os.path.expanduser(source)  # noqa: PTH111 - pathlib would change a hub id on Windows
+    path = _expanded(source)
     try:
         return reader(path, trust_remote_code=False)
     except OSError as error:
@@ -303,7 +308,8 @@ def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -
             except ImportError:
                 reason = "the library cannot be imported"
             else:
-                return getattr(library, kind)(os.fspath(source))
+                # Like a model of transformers, it is loaded to the CPU.
+                return getattr(library, kind)(_expanded(source), device="cpu")
         notes.append(
             f"The model was saved as a {kind} of sentence-transformers. Its settings, such as "
             f"the maximum length of texts and prompts, were not applied, because {reason}."
@@ -322,7 +328,7 @@ def _sentence_class(source: str | PathLike[str]) -> str | None:
 
     def content(name: str) -> Any:
         path = cached_file(
-            os.path.expanduser(source),  # noqa: PTH111 - as in _load_pretrained
+            _expanded(source),
             name,
             _raise_exceptions_for_gated_repo=False,
             _raise_exceptions_for_missing_entries=False,
