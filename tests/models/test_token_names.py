@@ -435,6 +435,20 @@ def test_what_normalizers_do_has_no_note(word_pieces: Any, text: str) -> None:
     assert notes == []
 
 
+def test_unknown_words_between_spaces_have_no_note_of_a_difference() -> None:
+    vocabulary = [("<unk>", 0.0), ("▁", -1.0), ("the", -2.0), ("cat", -2.0)]
+    backend = Tokenizer(models.Unigram(vocabulary, 0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    tokenizer.add_special_tokens({"mask_token": "[MASK]"})
+    tokens, notes = extracted(tokenizer, "the x yz cat ? [MASK]")
+    assert notes == []
+    names = [[name for name in word if name != "·"] for word in words(tokens)]
+    known = [name for name in names if name]
+    assert known == [["the"], ["<unk>"], ["<unk>"], ["cat"], ["<unk>"]]
+
+
 def test_a_vocabulary_without_a_decoder_is_named_by_the_text() -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("Ġ", "c"), ("Ġc", "a"), ("Ġca", "t")]

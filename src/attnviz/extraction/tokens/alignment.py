@@ -80,7 +80,9 @@ class AlignedText:
         tokens of the last such call.
         """
         plains = [None if content is None else plain(content) for content in contents]
-        position, unknown = (self._position if advance else 0), 0
+        position = self._position if advance else 0
+        # Whether each of the last tokens stands for any text. If so, the others are white space.
+        pending: list[bool] = []
         spans: list[Span] = []
         index = 0
         while index < len(plains):
@@ -88,17 +90,21 @@ class AlignedText:
             while stop < len(plains) and plains[stop] is not None:
                 stop += 1
             if stop == index:
-                unknown += 1
+                pending.append(True)
                 index += 1
                 continue
             known = [part or "" for part in plains[index:stop]]
+            if pending and not any(known):
+                pending += [False] * len(known)
+                index = stop
+                continue
             start = self._plain.find("".join(known), position)
             if start < 0:
                 return None
-            if advance and not unknown and not (self._is_open and not spans):
+            if advance and not pending and not (self._is_open and not spans):
                 self.skipped += self._plain[position:start]
-            spans += self._unknown(position, start, unknown)
-            unknown = 0
+            spans += self._unknown(position, start, pending)
+            pending = []
             for part, content in zip(known, contents[index:stop], strict=True):
                 span = self._span(start, start + len(part))
                 if span is None and not (content or "").isspace() and spans and spans[-1]:
@@ -107,9 +113,9 @@ class AlignedText:
                 spans.append(span)
                 start += len(part)
             position, index = start, stop
-        spans += self._unknown(position, len(self._plain), unknown)
+        spans += self._unknown(position, len(self._plain), pending)
         if advance:
-            self._position, self._is_open = position, bool(unknown)
+            self._position, self._is_open = position, bool(pending)
         return spans
 
     def unread(self, special: Iterable[str]) -> str:
@@ -127,13 +133,16 @@ class AlignedText:
             return None
         return bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1) - 1
 
-    def _unknown(self, start: int, stop: int, count: int) -> list[Span]:
-        """Return the parts of `count` unknown words in the text between two known tokens."""
+    def _unknown(self, start: int, stop: int, pending: Sequence[bool]) -> list[Span]:
+        """Return the parts of unknown words in the text between two known tokens."""
         gap = self._span(start, stop)
-        if gap is None:
-            return [None] * count
-        first, last = gap
-        return [(min(first + number, last), min(first + number, last)) for number in range(count)]
+        spans: list[Span] = []
+        number = 0
+        for is_unknown in pending:
+            part = None if gap is None else min(gap[0] + number, gap[1])
+            spans.append((part, part) if is_unknown and part is not None else None)
+            number += is_unknown
+        return spans
 
 
 def number_words_by(spans: Sequence[Span], own: Sequence[object] | None = None) -> list[int]:

@@ -618,7 +618,6 @@ _PROBES: dict[Alphabet, tuple[list[str], str]] = {
     "##": (["a", "##b"], "ab"),
     "@@": (["a@@", "b"], "ab"),
 }
-# Alphabets of tokenizers written in Python.
 _alphabets: WeakKeyDictionary[Any, Alphabet] = WeakKeyDictionary()
 
 
@@ -627,16 +626,18 @@ def alphabet_of(tokenizer: Any) -> Alphabet:
 
     The tokenizer's own conversion of entries into a text is called with entries of each alphabet.
     """
+    if tokenizer not in _alphabets:
+        _alphabets[tokenizer] = _find_alphabet(tokenizer)
+    return _alphabets[tokenizer]
+
+
+def _find_alphabet(tokenizer: Any) -> Alphabet:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        if tokenizer not in _alphabets:
-            # The library sentencepiece converts only entries that are in the vocabulary.
-            entry = next(
-                (one for one in tokenizer.get_vocab() if one[:1] == METASPACE != one), "▁a"
-            )
-            own = {"metaspace": ([entry, entry], f"{entry[1:]} {entry[1:]}".lower())}
-            _alphabets[tokenizer] = _probed(tokenizer.convert_tokens_to_string, _PROBES | own)
-        return _alphabets[tokenizer]
+        # The library sentencepiece converts only entries that are in the vocabulary.
+        entry = next((one for one in tokenizer.get_vocab() if one[:1] == METASPACE != one), "▁a")
+        own = {"metaspace": ([entry, entry], f"{entry[1:]} {entry[1:]}".lower())}
+        return _probed(tokenizer.convert_tokens_to_string, _PROBES | own)
     if backend.decoder is None:
         # Without a decoder, a tokenizer defines no text. Guess it from the vocabulary.
         return guess_alphabet(list(tokenizer.get_vocab()))
