@@ -183,6 +183,24 @@ def recognition() -> Iterator[Case]:
     }.items():
         yield Case("speech recognition, Whisper", text, make)
     yield Case("speech recognition, Whisper", "language in generate", _in_generate)
+    yield Case("target", "a pipeline of Whisper with language and task", _spoken_target)
+
+
+def _spoken_target() -> Call:
+    """Return a call whose decoder must start as the pipeline starts it."""
+    settings = {"max_new_tokens": 4, "language": "de", "task": "translate", "num_beams": 1}
+    pipe = _speech(generate_kwargs=settings)
+    tokenizer = pipe.tokenizer
+    start = ["<|startoftranscript|>", "<|de|>", "<|translate|>", "<|notimestamps|>"]
+    ids = tokenizer.convert_tokens_to_ids(start)
+    ids += tokenizer("the dog", add_special_tokens=False)["input_ids"]
+    features = pipe.feature_extractor(sound(0.9), sampling_rate=_RATE, return_tensors="pt")
+    return Call(
+        pipe.model,
+        lambda: pipe.model(**features, decoder_input_ids=torch.tensor([ids])),
+        lambda: extract(pipe, sound(0.9), target="the dog", progress=False),
+        note="language|task|start",
+    )
 
 
 def _in_generate() -> Call:

@@ -209,6 +209,9 @@ def cases() -> Iterator[Case]:
                 yield Case(name, text, making)
     yield Case("head_statistics", "texts of different lengths, max_seq_length", _lengths)
     yield Case("head_statistics", "token classification with windows", _windows)
+    yield Case("head_statistics", "CrossEncoder, pairs as lists", _pairs_as_lists)
+    yield Case("head_statistics", "text generation, chats", _chats)
+    yield Case("extract_corpus", "text classification, pairs as dicts", _pairs_as_dicts)
     yield Case("compare", "two texts of a truncated text classification", _compared)
     for text, make in _WRAPPERS.items():
         yield Case("show_head_view", text, partial(_shown, make))
@@ -262,6 +265,41 @@ def _windows() -> Call:
         lambda: head_statistics(pipe, [TEXT, TEXT], progress=False),
         by_ids=True,
         required="part|window|call",
+    )
+
+
+def _pairs_as_lists() -> Call:
+    wrapper, model, pair, own = _cross()
+    pairs = [list(pair), [TEXT, "the dog"]]
+    return Call(
+        model,
+        lambda: [own(one) for one in pairs],
+        lambda: head_statistics(wrapper, pairs, progress=False),
+        by_ids=True,
+    )
+
+
+def _chats() -> Call:
+    pipe = generator(gpt2())
+    user = {"role": "user", "content": "hello"}
+    chats = [[user], [user, {"role": "assistant", "content": "the dog"}]]
+    return Call(
+        pipe.model,
+        lambda: [pipe(chat, max_new_tokens=1) for chat in chats],
+        lambda: head_statistics(pipe, chats, progress=False),
+        by_ids=True,
+        prompt=True,
+    )
+
+
+def _pairs_as_dicts() -> Call:
+    pipe = _truncated()[0]
+    pairs = [{"text": PAIR[0], "text_pair": PAIR[1]}] * 2
+    return Call(
+        pipe.model,
+        lambda: [pipe(dict(pair)) for pair in pairs],
+        lambda: extract_corpus(pipe, pairs, progress=False),
+        by_ids=True,
     )
 
 

@@ -278,14 +278,11 @@ def _routed(task: str | None) -> Call:
     router = Router(routes, default_route=None if task else "document")
     wrapper = SentenceTransformer(modules=[router], device="cpu")
     model = routes[task or "document"][0].auto_model
-    if task is None:
-        return encoded(wrapper, TEXT, model=model)
-    return encoded(
-        wrapper,
-        TEXT,
-        lambda: getattr(wrapper, f"encode_{task}")([TEXT]),
-        given={"inputs": TEXT, "task": task},
-        model=model,
+    method = getattr(wrapper, f"encode_{task}") if task else wrapper.encode
+    return Call(
+        model,
+        lambda: method([TEXT]),
+        lambda: extract(method if task else wrapper, TEXT, progress=False),
     )
 
 
