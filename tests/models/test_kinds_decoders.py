@@ -66,7 +66,7 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
         "recurrent_gemma",
         {},
         (2,),
-        ["Layers 0, 1, 3 have no attention (RecurrentGemmaRglru) and are not shown."],
+        ["Layers 0, 1, 3 have no attention (RecurrentGemmaRecurrentBlock) and are not shown."],
     ),
     # Some layers of Llama 3.2 Vision attend to an image. They do not run without an image.
     (

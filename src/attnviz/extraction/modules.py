@@ -240,7 +240,7 @@ def _pools(path: str, module: nn.Module, others: Sequence[str]) -> bool:
     has_softmax = any(isinstance(child, nn.Softmax) for child in module.children())
     if type(module).__module__.startswith("torch."):
         return has_softmax and bool(POOLING_NAME.search(path.rpartition(".")[2]))
-    names = frozenset[str]() if _is_of_library(module) else _names_in_code(type(module))
+    names = frozenset[str]() if _is_of_library(module) else names_in_code(type(module))
     has_softmax = has_softmax or any(map(SOFTMAX_CODE.search, names))
     return any(map(ATTENTION_FUNCTION.search, names)) or (
         has_softmax and any(map(POOLING_NAME.search, others))
@@ -256,7 +256,7 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
             continue
         # Read the code of each class only once, because a model has many modules of the same class.
         if kind not in names_of_kinds:
-            names_of_kinds[kind] = _names_in_code(kind)
+            names_of_kinds[kind] = names_in_code(kind)
         names = names_of_kinds[kind]
         if "get_interface" in names:
             entries.append(AttentionModule(name, module, dispatches=True, softmax=True))
@@ -287,7 +287,7 @@ def _computes(entry: AttentionModule) -> bool:
     return entry.softmax or entry.linear
 
 
-def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
+def names_in_code(kind: type[nn.Module]) -> frozenset[str]:
     """Return the names that a class uses in its methods and in functions that the methods call.
 
     The methods include those of base classes, except classes of torch. Only functions that are

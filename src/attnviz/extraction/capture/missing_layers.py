@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.families import LINEAR_RULES
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
@@ -25,17 +26,21 @@ from attnviz.extraction.modules import (
     attention_outside,
     layer_numbers,
     modules_of,
+    names_in_code,
     scan_modules,
 )
 from attnviz.utils.arguments import format_named
 
 _TEXT_STACKS = ("self", "encoder", "decoder")
-#: Pattern in names or class names of modules that mix tokens without a softmax.
-MIXER = re.compile(
-    r"(?i)mamba|ssm|state_?space|delta_?(net|rule|att)|lightning|linear_?att|retention|kda|"
-    r"rg_?lru|rwkv|short_?conv|hyena"
-)
-_BESIDE = "In {layers}, {names} mixes tokens beside the attention and is not shown."
+# Modules of torch that compute each output from several positions, unless their window has size 1.
+_WINDOWED = (nn.modules.conv._ConvNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._MaxPoolNd)
+# Functions that compute each output from several positions.
+_OVER_POSITIONS = re.compile(r"causal_conv1d|scan$|scan_fn|linear_attention|^[ir]*fft[2n]?$|^roll$")
+# Sums over earlier positions. A router that counts the tokens of each expert also has them. It
+# chooses experts with one of `_CHOICES`.
+_CUMULATIVE = frozenset({"cumsum", "cumprod", "logcumsumexp"})
+_CHOICES = frozenset({"argmax", "topk", "one_hot"})
+_BESIDE = "In {layers}, {names} {mix} tokens beside the attention and {is_} not shown."
 _NOT_RUN = "{layers} did not run on this input ({names}) and {are} not shown."
 _WITHOUT = "{layers} {have} no attention ({names}) and {are} not shown."
 
@@ -144,7 +149,7 @@ def _notes_on_layers(
             for part in layer.children()
             if is_shown
         }
-        numbers: dict[tuple[str, str], list[int]] = {}
+        numbers: dict[tuple[str, tuple[str, ...]], list[int]] = {}
         for number, (layer, is_shown) in enumerate(zip(layers, shown, strict=True)):
             idle = [type(part).__name__ for part in layer.modules() if id(part) in softmax]
             names = list(_mixers(layer, softmax | read))
@@ -157,15 +162,16 @@ def _notes_on_layers(
                 parts = [part for part in layer.children() if type(part) not in usual]
                 names = names or [type(part).__name__ for part in parts or [layer]]
             if names:
-                listed = ", ".join(dict.fromkeys(names))
-                numbers.setdefault((sentence, listed), []).append(number)
-        for (sentence, listed), of_layers in numbers.items():
+                numbers.setdefault((sentence, tuple(dict.fromkeys(names))), []).append(number)
+        for (sentence, distinct), of_layers in numbers.items():
             several = len(of_layers) > 1
             subject = format_named("layer" if sentence is _BESIDE else "Layer", of_layers)
             sentences.append(
                 sentence.format(
                     layers=f"{subject}{scope}",
-                    names=listed,
+                    names=", ".join(distinct),
+                    mix="mixes" if len(distinct) == 1 else "mix",
+                    is_="is" if len(distinct) == 1 else "are",
                     have="have" if several else "has",
                     are="are" if several else "is",
                 )
@@ -200,16 +206,34 @@ def _mixers(layer: nn.Module, skipped: set[int]) -> Iterator[str]:
 
     `skipped` has the ids of the modules that are shown or have softmax attention.
     """
-    for name, module in layer.named_children():
-        kind = type(module).__name__
+    for module in layer.children():
         if id(module) in skipped:
             continue
-        # If a class is called a layer, such as HybridLayer, the modules inside of it have more
-        # specific names, so yield those.
-        if MIXER.search(f"{name} {kind}") and not kind.endswith("Layer"):
-            yield kind
+        parts = [part for part in module.children() if id(part) not in skipped]
+        if any(map(mixes, (module, *parts))):
+            yield type(module).__name__
         else:
             yield from _mixers(module, skipped)
+
+
+def mixes(module: nn.Module) -> bool:
+    """Whether the output of a module at a position depends on its input at other positions.
+
+    The modules inside of it are ignored.
+    """
+    if isinstance(module, nn.RNNBase):
+        return True
+    if isinstance(module, _WINDOWED):
+        size: Any = module.kernel_size
+        return any(length > 1 for length in (size if isinstance(size, tuple) else (size,)))
+    if type(module).__module__.startswith("torch.nn."):
+        return False
+    names = names_in_code(type(module))
+    return (
+        any(map(_OVER_POSITIONS.search, names))
+        or not names.isdisjoint(LINEAR_RULES)
+        or (not names.isdisjoint(_CUMULATIVE) and names.isdisjoint(_CHOICES))
+    )
 
 
 def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:

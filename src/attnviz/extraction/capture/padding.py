@@ -12,7 +12,7 @@ import torch
 
 from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.forward import arguments_of, run_uncompiled
-from attnviz.extraction.capture.missing_layers import MIXER
+from attnviz.extraction.capture.missing_layers import mixes
 from attnviz.extraction.capture.positions import num_padding
 from attnviz.extraction.families import families_in, sparse_kind
 from attnviz.extraction.inputs.batch import Batch, split_examples
@@ -41,10 +41,11 @@ def notes_on_padding(
     tensors = {name: one for name, one in batch.arguments.items() if isinstance(one, torch.Tensor)}
     if "position_ids" in tensors or any(one.shape != ids.shape for one in tensors.values()):
         return notes
-    modules = scan_modules(model).modules
+    scan = scan_modules(model)
+    modules = scan.modules
     in_groups |= any(family.pools_queries for family in families_in(base_of(model).config))
-    if not in_groups and not any(
-        sparse_kind(part) or MIXER.search(type(part).__name__) for part in modules
+    if not in_groups and not scan.once(
+        "depends on padding", lambda: any(sparse_kind(part) or mixes(part) for part in modules)
     ):
         return notes
     for number, single in enumerate(split_examples(batch)):
