@@ -143,9 +143,11 @@ class TokenFacts:
     def rarest(self) -> Flags:
         """Whether each token is one of the rarest tokens of the text, (tokens,).
 
-        Special tokens and image patches are ignored. The rarest tokens are those with the smallest
-        count in `frequencies` and, among these, the smallest count in the text. If they are more
-        than half of the tokens that are not ignored, no token is rare, and all flags are False.
+        Special tokens and image patches are ignored. So is the first token, because many heads
+        attend to it as an attention sink, however rare it is. The rarest tokens are those with the
+        smallest count in `frequencies` and, among these, the smallest count in the text. If they
+        are more than half of the tokens that are not ignored, no token is rare, and all flags are
+        False.
         """
         counted = ~self.is_kind("special") & ~self.is_kind("patch")
         if not counted.any():
@@ -154,6 +156,10 @@ class TokenFacts:
         in_corpus = np.array([self.frequencies.get(name, 0) for name in names])
         codes = self.codes[counted]
         in_text = np.bincount(codes)[codes]
+        if counted[0]:
+            counted[0], in_corpus, in_text = False, in_corpus[1:], in_text[1:]
+            if not counted.any():
+                return counted
         is_rarest = in_corpus == in_corpus.min()
         is_rarest &= in_text == in_text[is_rarest].min()
         if 2 * np.count_nonzero(is_rarest) > len(is_rarest):
@@ -561,8 +567,8 @@ _BUILT_IN = (
         "rarest token",
         "pairs",
         lambda queries, keys, rows: keys.rarest,
-        description="the rarest token of the text",
-        definition="j is the rarest token of the text",
+        description="the rarest token after the first",
+        definition="j > 0 is the rarest token after the first",
         source='Voita et al. 2019, "rare tokens"',
         role="rare token",
     ),

@@ -6,15 +6,17 @@ its key minus the position of its query. An edge is a pair with its weight.
 
 Most scores have a set of pairs, such as all pairs of a query and the previous token. The score of a
 head is its weight on the allowed pairs of this set, divided by the number of queries that have an
-allowed pair in the set. Such a score has two baselines. The shuffled baseline is the expected score
-if the weights of each query are shuffled among its allowed keys. The baseline from position is the
-score if each pair of the set had the mean weight of the allowed pairs outside the set at the same
-offset.
+allowed pair in the set. Such a score has up to three baselines. The shuffled baseline is the
+expected score if the weights of each query are shuffled among its allowed keys. The other two are
+the score if each pair of the set had the mean weight of similar pairs outside of the set. For the
+baseline from position, these have the same offset. For the baseline from the key, they have the
+same key. It is high for attention sinks, which are keys that get much weight from all queries.
 
 The weights are computed for a block at a time, which limits the memory for long texts. A block has
 some heads with the same mask, some queries (rows), and all keys. Let W be the weights of a block,
 (heads, rows x keys), and let D be 1 for each allowed pair of a score and otherwise 0, (scores, rows
-x keys). Then the matrix product W D^T is the weight of each head on the pairs of each score.
+x keys). Then the matrix product W D^T is the weight of each head on the pairs of each score. The
+baseline from position is such a product, too.
 
 A system of classes, such as parts of speech, assigns at most one class to each token.
 
@@ -29,7 +31,7 @@ import math
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,7 @@ from attnviz.corpus.roles import SYNTACTIC, definition_of
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.linear import AbsoluteShares, StateAttention, join_heads
 from attnviz.record.masks import BandMask
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 
 Numbers = NDArray[np.float64]
@@ -60,6 +63,8 @@ MAX_OFFSET = 64
 OFFSET_LABELS = (*map(str, range(-MAX_OFFSET, MAX_OFFSET + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
+#: Number of baselines of a score: shuffled, from position, and from the key.
+NUM_BASELINES = 3
 # Approximate maximum number of entries of W and D of a block together: 16 MiB of float32. W and D
 # are the matrices in the description of this module.
 _MAX_ENTRIES = 1 << 22
@@ -75,6 +80,12 @@ _MAX_STRONGEST_PER_TEXT = 4
 # Largest absolute offset with a separate mean weight in the baseline from position. Larger offsets
 # are clipped to this value, which limits the number of means.
 _MAX_PAIR_OFFSET = 1024
+# Maximum number of queries of a text, and of pairs of each of them, that are compared with other
+# queries for the baseline from the key.
+_MAX_COMPARED_QUERIES = 1024
+_MAX_COMPARED_KEYS = 16
+# Smallest weight by which another weight is divided, to avoid a division by 0.
+_TINY = 1e-30
 # The score "positional share" is undefined if the variance of the weights of a head, divided by the
 # mean of their squares, is at most this number. Such a small variance can be a rounding error.
 _NO_VARIANCE = 1e-9
@@ -171,7 +182,7 @@ class StackText:
     def num_entries(self) -> int:
         """Estimated number of entries of W and D (see the module) if the text is a single block."""
         num_scores = len(MEASURES) + len(self.relations)
-        num_rows = sum(self.stack.heads_per_layer) + num_scores
+        num_rows = sum(self.stack.heads_per_layer) + 2 * num_scores
         return num_rows * len(self.queries) * len(self.keys)
 
 
@@ -194,14 +205,17 @@ class StackNumbers:
 
     Attributes
     ----------
-    scores : dict of str to ndarray, (texts, 3, heads)
-        The second axis has the score, its shuffled baseline, and its baseline from position (see
-        the description of this module). A number is NaN if it is not defined:
+    scores : dict of str to ndarray, (texts, 1 + NUM_BASELINES, heads)
+        The second axis has the score, its shuffled baseline, its baseline from position, and its
+        baseline from the key (see the description of this module). A number is NaN if it is not
+        defined:
 
         - Scores without a set of pairs, such as entropy, have no baselines. Only "positional share"
           has a shuffled baseline.
         - Scores whose pairs depend only on positions have no baseline from position. In
           cross-attention, all scores have none.
+        - Scores whose pairs depend only on the key, such as "first token", have no baseline from
+          the key, because no other queries attend to these keys.
 
         If no head of any text has an allowed pair of a score, the score is left out. Scores that
         are computed from outputs or gates of heads are left out if the record has none.
@@ -275,7 +289,12 @@ class _Measuring:
             (zeros, zeros) if min_orders is None else min_orders
         )
         indices = np.array([text.text for text in texts], np.uint64)
-        start = hashed(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), indices)
+        # Mix the seed alone first. ``seed ^ text`` takes the same values for all small seeds, so
+        # another seed would only permute the texts. Seed 0 leaves the state at 0, so that files
+        # with the default seed can be continued as if one version had measured all texts.
+        zero = np.uint64(0)
+        state = hashed(zero, np.uint64(seed & 0xFFFFFFFFFFFFFFFF)) ^ hashed(zero, zero)
+        start = hashed(state, indices)
         start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
         numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
         self._hashes = hashed(start[:, None], numbers)
@@ -315,22 +334,17 @@ class _Measuring:
         # among its allowed keys.
         self._shuffled_means = np.zeros((*of_heads, num_offsets))
         self._shuffled_variances = np.zeros((*of_heads, num_offsets))
-        # Only scores whose pairs depend on the tokens have a baseline from position. Their allowed
-        # pairs are sorted into bins: one bin for each text, score and offset. `_on_pairs` has the
-        # sum of the weights of each head on the pairs in each bin. `_pair_counts` has the number of
-        # these pairs.
-        self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
+        # Only scores whose pairs depend on the tokens have a baseline from position.
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
-            column for column, name in enumerate(self._names) if name not in positional
+            column
+            for column, name in enumerate(self._names)
+            if self._one_text and name not in positional
         ]
-        # Numbers of texts, of scores with a baseline from position, and of offsets, which are
-        # clipped to [-_max_offset, _max_offset]. `_on_pairs` and `_pair_counts` have these three
-        # axes flattened to one.
-        self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
-        num_bins = math.prod(self._bins_shape) if self._one_text else 0
-        self._on_pairs = np.zeros((num_bins, self._num_heads))
-        self._pair_counts = np.zeros((num_bins, self._num_heads))
+        # Numerators of the baseline from position and of the baseline from the key. NaN if the
+        # baseline is not defined.
+        self._of_position = np.full((*of_heads, count), np.nan)
+        self._of_keys = np.full((*of_heads, count), np.nan)
         # For each system of classes, one-hot vectors of the classes of all queries, (texts,
         # queries, classes), and of all keys, (texts, keys, classes).
         self._one_hot = {
@@ -379,30 +393,51 @@ class _Measuring:
     def _measure(self, group: _Group) -> None:
         """Compute the weights of a group one block at a time, and add their measurements."""
         num_texts, scores = len(self._texts), len(self._names)
+        columns = 2 * scores
         heads_per_step = max(
             1,
             min(
                 len(group),
-                _MAX_ENTRIES // (2 * self._num_keys * min(self._num_queries, 32)) - scores,
+                _MAX_ENTRIES // (2 * self._num_keys * min(self._num_queries, 32)) - columns,
             ),
         )
         # The weights of several texts fit into one block (`can_measure_together`), and their heads
         # cannot be divided (`_Group.weights`).
         if num_texts > 1:
             heads_per_step = len(group)
-        step = max(1, _MAX_ENTRIES // (num_texts * self._num_keys * (heads_per_step + scores)))
-        for start in range(0, self._num_queries, step):
+        step = max(1, _MAX_ENTRIES // (num_texts * self._num_keys * (heads_per_step + columns)))
+        starts = range(0, self._num_queries, step)
+
+        # The last block is cached, so that a single block is made once. Several blocks are made
+        # twice, because together they can be too large for the memory.
+        @lru_cache(1)
+        def block_at(start: int) -> _Block:
             rows = slice(start, min(start + step, self._num_queries))
             allowed = group.allowed(rows)
-            pairs = self._find_pairs(rows) & allowed
-            block = _Block(rows, allowed, pairs)
-            if self._one_text:
-                block.sort_pairs(pairs[:, self._token_score_columns], self._max_offset)
+            return _Block(rows, allowed, self._find_pairs(rows) & allowed)
+
+        same_offset = _SameOffset(num_texts, self._token_score_columns, self._num_queries)
+        other_queries = _OtherQueries(num_texts, scores, self._num_queries)
+        for block in map(block_at, starts):
+            same_offset.count(block)
+            other_queries.collect(block)
+        for block in map(block_at, starts):
+            other_queries.count(block)
+        of_heads = group.heads[:, None]
+        self._of_position[:, of_heads, same_offset.scores] = same_offset.start[:, None]
+        self._of_keys[:, group.heads] = other_queries.start[:, None]
+        for block in map(block_at, starts):
+            factors = np.concatenate([block.pairs, same_offset.factors(block)], axis=1)
+            factors = factors.reshape(num_texts, -1, block.allowed.size).swapaxes(1, 2)
             for first in range(0, len(group), heads_per_step):
                 subset = slice(first, first + heads_per_step)
-                weights = group.weights(subset, rows)
+                weights = group.weights(subset, block.rows)
                 heads = group.heads[subset]
                 by_text = weights.reshape(num_texts, len(heads), *weights.shape[1:])
+                sums = by_text.reshape(num_texts, len(heads), -1) @ factors
+                self._pair_weights[:, heads] += sums[..., :scores]
+                self._of_position[:, heads[:, None], same_offset.scores] += sums[..., scores:]
+                self._of_keys[:, heads] += other_queries.sums(block, by_text)
                 self._add_weights(heads, by_text, block)
 
     def _find_pairs(self, rows: slice) -> Flags:
@@ -436,9 +471,7 @@ class _Measuring:
         are_consecutive = heads[-1] - heads[0] == len(heads) - 1
         into = slice(heads[0], heads[-1] + 1) if are_consecutive else heads
         num_texts, num_heads, num_rows, num_keys = weights.shape
-        flat = weights.reshape(num_texts, num_heads, -1)
         sums = weights.sum(axis=3)
-        self._pair_weights[:, into] += flat @ block.flat_pairs.swapaxes(1, 2)
         # Shuffled baseline: the expected weight on the pairs of a score if the weights of each
         # query are shuffled among its allowed keys.
         self._shuffled[:, into] += sums @ block.expected.swapaxes(1, 2)
@@ -488,18 +521,6 @@ class _Measuring:
         variances = np.maximum(squares / block.num_keys - means**2, 0)
         self._shuffled_means[:, heads, at_offsets] += means @ block.by_offset
         self._shuffled_variances[:, heads, at_offsets] += variances @ block.by_offset
-        if len(block.starts):
-            text, index = block.flat_indices
-            flat = weights.reshape(*weights.shape[:2], -1)
-            on_pairs = flat[text, :, index].astype(np.float64)
-            sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=0)
-            for totals, added in (
-                (self._on_pairs, sums_of_bins),
-                (self._pair_counts, block.in_bins[:, None]),
-            ):
-                of_bins = totals[block.bins]
-                of_bins[:, heads] += added
-                totals[block.bins] = of_bins
         # Subtract the weights on the first key from the sums by offset, because the first key has a
         # separate sum ("first"). For the query at position i, the first key has the offset -i.
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
@@ -590,56 +611,26 @@ class _Measuring:
     def _scores(self) -> dict[str, Numbers]:
         scores: dict[str, Numbers] = {}
         undefined = np.full(self._squares.shape, np.nan)
+        no_baselines = [undefined] * NUM_BASELINES
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = np.where(self._counts > 0, self._counts, np.nan)
             mass, shuffled = self._pair_weights / counts, self._shuffled / counts
-            alone = self._expected_from_position() / counts
-            of_pairs = np.stack([mass, shuffled, alone], axis=1)
+            by_position, by_key = self._of_position / counts, self._of_keys / counts
+            of_pairs = np.stack([mass, shuffled, by_position, by_key], axis=1)
             for column in np.flatnonzero(self._counts.any(axis=(0, 1))).tolist():
                 scores[self._names[column]] = of_pairs[..., column]
             if self._one_text:
                 share, by_chance = self._positional_share()
-                scores[_POSITIONAL_SHARE] = np.stack([share, by_chance, undefined], axis=1)
+                scores[_POSITIONAL_SHARE] = np.stack(
+                    [share, by_chance, undefined, undefined], axis=1
+                )
             means = np.where(self._row_counts > 0, self._row_values / self._row_counts, np.nan)
             for column, measure in enumerate(self._row_measures):
-                scores[measure.name] = np.stack([means[..., column], undefined, undefined], axis=1)
+                scores[measure.name] = np.stack([means[..., column], *no_baselines], axis=1)
         for measure in self._head_measures:
             values = np.stack([_values_of_heads(measure, text.stack) for text in self._texts])
-            scores[measure.name] = np.stack([values, undefined, undefined], axis=1)
+            scores[measure.name] = np.stack([values, *no_baselines], axis=1)
         return scores
-
-    def _expected_from_position(self) -> Numbers:
-        """Return the numerator of the baseline from position, (texts, heads, scores).
-
-        The denominator is the number of queries that have an allowed pair of the score. The
-        numerator is a sum over the allowed pairs of the score. Each pair adds the mean weight of
-        the allowed pairs at its offset that do not belong to the score. If all allowed pairs at its
-        offset belong to the score, it adds the mean weight of these pairs.
-
-        The result is NaN if a score has no allowed pairs, or if its pairs depend only on positions.
-        In cross-attention, it is NaN for all scores.
-        """
-        alone = np.full((*self._squares.shape, len(self._names)), np.nan)
-        if not self._one_text:
-            return alone
-        # Most bins (`_Block.sort_pairs`) have no pairs in any head. Leave them out to save time.
-        filled = np.flatnonzero(self._pair_counts.any(axis=1))
-        text, score, offset = np.unravel_index(filled, self._bins_shape)
-        counts, on_pairs = self._pair_counts[filled], self._on_pairs[filled]
-        sums, pairs = (
-            _sum_by_offset(by_offset, self._num_queries, self._max_offset)[text, :, offset]
-            for by_offset in (self._diagonals, self._diagonal_counts)
-        )
-        num_other_pairs = pairs - counts
-        has_others = num_other_pairs > 0
-        means_of_others = (sums - on_pairs) / np.where(has_others, num_other_pairs, 1)
-        means = np.where(
-            has_others, np.maximum(means_of_others, 0), on_pairs / np.maximum(counts, 1)
-        )
-        starts = np.flatnonzero(np.diff(filled // self._bins_shape[2], prepend=-1))
-        columns = np.array(self._token_score_columns, np.int64)[score[starts]]
-        alone[text[starts], :, columns] = np.add.reduceat(means * counts, starts, axis=0)
-        return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
         """Return the score "positional share" and its shuffled baseline. Both are (texts, heads).
@@ -838,8 +829,8 @@ class _Block:
     """
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
-        self.rows, self.allowed = rows, allowed
-        self.flat_pairs = pairs.reshape(*pairs.shape[:2], -1).astype(np.float32)
+        self.rows, self.allowed, self.pairs = rows, allowed, pairs
+        self.queries_of_rows = np.arange(rows.start, rows.stop)
         per_query = pairs.sum(axis=3)
         # Number of queries that have at least one pair of the score, (texts, scores).
         self.queries = np.count_nonzero(per_query, axis=2)
@@ -864,28 +855,188 @@ class _Block:
             flags[row, start : start + num_keys] = allowed
         return flags
 
-    def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
-        """Sort the pairs that are True in `pairs`, (texts, scores, rows, keys), into bins.
 
-        There is one bin for each text, score and offset. Offsets are clipped to [-max_offset,
-        max_offset]. Set four attributes:
+class _SameOffset:
+    """Baseline from position of some scores: mean weights at the offsets of their pairs.
 
-        - `flat_indices`: two arrays with an entry for each pair, sorted by bin. The first has the
-          text (index in the first axis of `pairs`). The second has row * number of keys + key
-        - `bins`: indices of the bins that have pairs, in the flattened axes (texts, scores,
-          offsets)
-        - `starts`: for each of these bins, the index of its first pair in `flat_indices`
-        - `in_bins`: for each of these bins, the number of its pairs
+    Each pair of a score has the mean weight of the allowed pairs at its offset that do not belong
+    to the score. If there are none, it has the mean weight of the pairs that do. Offsets are
+    clipped to [-reach, reach].
+
+    Pass all blocks to `count`, then each of them to `factors`. `scores` are the columns of the
+    scores.
+    """
+
+    def __init__(self, num_texts: int, scores: Sequence[int], num_queries: int) -> None:
+        self.scores = np.array(scores, np.int64)
+        self._reach = min(num_queries - 1, _MAX_PAIR_OFFSET)
+        shape = (num_texts, len(self.scores), 2 * self._reach + 1)
+        # Number of pairs of the scores at each offset, and of all allowed pairs.
+        self._counts, self._allowed = np.zeros(shape, np.int64), np.zeros(shape[2], np.int64)
+
+    def _offsets(self, block: _Block) -> Indices:
+        offsets = np.arange(block.allowed.shape[1]) - block.queries_of_rows[:, None]
+        return np.clip(offsets, -self._reach, self._reach) + self._reach
+
+    def count(self, block: _Block) -> None:
+        if not len(self.scores):
+            return
+        offsets, shape = self._offsets(block), self._counts.shape
+        text, score, row, key = np.nonzero(block.pairs[:, self.scores])
+        bins = (text * shape[1] + score) * shape[2] + offsets[row, key]
+        self._counts += np.bincount(bins, minlength=self._counts.size).reshape(shape)
+        self._allowed += np.bincount(offsets[block.allowed], minlength=shape[2])
+
+    @property
+    def start(self) -> Numbers:
+        """0 for each text and score with pairs, and otherwise NaN, (texts, scores)."""
+        return np.where(self._counts.any(axis=2), 0, np.nan)
+
+    def factors(self, block: _Block) -> NDArray[np.float32]:
+        """Return the factor of each weight in the numerator, (texts, scores, rows, keys)."""
+        if not len(self.scores):
+            return np.zeros((len(self._counts), 0, *block.allowed.shape), np.float32)
+        offsets, num_others = self._offsets(block), self._allowed - self._counts
+        of_others = (self._counts / np.maximum(num_others, 1)).astype(np.float32)
+        of_pairs = (num_others == 0).astype(np.float32)
+        belongs = block.pairs[:, self.scores]
+        factors: NDArray[np.float32]
+        factors = np.where(belongs, of_pairs[..., offsets], block.allowed * of_others[..., offsets])
+        return factors
+
+
+class _OtherQueries:
+    """Baseline from the key: the weights that the keys of the pairs get from other queries.
+
+    A peer of a pair is another query that may attend to the key, if the two do not belong to the
+    score. The peers are 1, 2, 4, 8, ... tokens before or after the query. The weight that a peer
+    gives to the key is divided by its weight on the keys that the query may attend to. Otherwise
+    an early query of a causal model, with few keys, would give more weight to each of them. A pair
+    has the mean of these shares over its peers, and its own weight if it has no peers.
+
+    In a long text, `_MAX_COMPARED_QUERIES` queries are compared, each with at most
+    `_MAX_COMPARED_KEYS` of its pairs.
+
+    Pass all blocks to `collect`, then all to `count`, then each of them to `sums`.
+    """
+
+    def __init__(self, num_texts: int, num_scores: int, num_queries: int) -> None:
+        self._shape = (num_texts, num_scores)
+        self._num_queries = num_queries
+        self._is_compared = np.zeros(num_queries, np.bool_)
+        self._is_compared[sample_queries(num_queries, _MAX_COMPARED_QUERIES)] = True
+        # Number of queries with a pair of each score, and of those that are compared.
+        self._queries, self._compared = np.zeros((2, *self._shape))
+        # First and last allowed key of each query.
+        self._first, self._last = np.zeros((2, num_queries), np.int64)
+        # Compared pairs: index of the text and of the score in one number, query, key, and number
+        # of pairs that each of them stands for.
+        self._parts: list[tuple[Any, ...]] = []
+
+    def collect(self, block: _Block) -> None:
+        allowed = block.allowed
+        self._first[block.rows] = allowed.argmax(axis=1)
+        self._last[block.rows] = allowed.shape[1] - 1 - allowed[:, ::-1].argmax(axis=1)
+        compared = block.pairs & self._is_compared[block.rows, None]
+        self._queries += block.queries
+        self._compared += np.count_nonzero(compared.any(axis=3), axis=2)
+        text, score, row, key = np.nonzero(compared)
+        bins = text * self._shape[1] + score
+        # Number all pairs of a score and a query from 0, and choose evenly spaced ones.
+        starts = np.flatnonzero(np.diff(bins * len(allowed) + row, prepend=-1))
+        sizes = np.diff(starts, append=len(bins))
+        number = np.arange(len(bins)) - np.repeat(starts, sizes)
+        size = np.repeat(sizes, sizes)
+        chosen = np.minimum(size, _MAX_COMPARED_KEYS)
+        kept = (number + 1) * chosen // size > number * chosen // size
+        stands_for = (size / chosen)[kept]
+        self._parts.append((bins[kept], row[kept] + block.rows.start, key[kept], stands_for))
+
+    def count(self, block: _Block) -> None:
+        """Count the peers of each pair in a block."""
+        pair, _ = self._peers(block)
+        self._num_peers += np.bincount(pair, minlength=len(self._num_peers))
+
+    @cached_property
+    def _pairs(self) -> tuple[Any, ...]:
+        return tuple(map(np.concatenate, zip(*self._parts, strict=True)))
+
+    @cached_property
+    def _num_peers(self) -> Indices:
+        return np.zeros(len(self._pairs[0]), np.int64)
+
+    @cached_property
+    def _candidates(self) -> tuple[Indices, Indices]:
+        """Pairs and possible peers, sorted by the position of the peer."""
+        distances = 2 ** np.arange(max(1, self._num_queries - 1).bit_length())
+        steps = np.concatenate([-distances, distances])
+        peers = self._pairs[1][:, None] + steps
+        pair, step = np.nonzero((peers >= 0) & (peers < self._num_queries))
+        peer = peers[pair, step]
+        order = np.argsort(peer, kind="stable")
+        return pair[order], peer[order]
+
+    def _peers(self, block: _Block) -> tuple[Indices, Indices]:
+        """Return each pair that has a peer among the rows of a block, and the row of the peer."""
+        pairs, peers = self._candidates
+        inside = slice(*np.searchsorted(peers, [block.rows.start, block.rows.stop]))
+        pair, row = pairs[inside], peers[inside] - block.rows.start
+        bins, _, keys, _ = self._pairs
+        text, score = np.divmod(bins[pair], self._shape[1])
+        key = keys[pair]
+        # A query with only one allowed key must attend to it, whatever the key is.
+        several = block.allowed.sum(axis=1) > 1
+        valid = several[row] & block.allowed[row, key] & ~block.pairs[text, score, row, key]
+        return pair[valid], row[valid]
+
+    @cached_property
+    def _defined(self) -> Flags:
+        """Whether each score has a pair with peers in each text, (texts * scores).
+
+        If not, its pairs depend only on the key.
         """
-        text, score, row, key = np.nonzero(pairs)
-        num_offsets = 2 * max_offset + 1
-        offset = np.clip(key - row - self.rows.start, -max_offset, max_offset) + max_offset
-        bins = (text * pairs.shape[1] + score) * num_offsets + offset
-        order = np.argsort(bins, kind="stable")
-        self.flat_indices = text[order], row[order] * pairs.shape[3] + key[order]
-        self.bins, self.starts, self.in_bins = np.unique(
-            bins[order], return_index=True, return_counts=True
+        have_peers = self._pairs[0][self._num_peers > 0]
+        return np.bincount(have_peers, minlength=math.prod(self._shape)) > 0
+
+    @property
+    def start(self) -> Numbers:
+        """0 for each text and score that has the baseline, and otherwise NaN, (texts, scores)."""
+        return np.where(self._defined, 0, np.nan).reshape(self._shape)
+
+    def sums(self, block: _Block, weights: NDArray[np.float32]) -> Numbers:
+        """Return the part of the numerator of the baseline that a block adds.
+
+        `weights` is (texts, heads, rows, keys), and the result (texts, heads, scores).
+        """
+        bins, queries, keys, stands_for = self._pairs
+        pair, row = self._peers(block)
+        alone = np.flatnonzero(
+            (self._num_peers == 0)
+            & self._defined[bins]
+            & (queries >= block.rows.start)
+            & (queries < block.rows.stop)
         )
+        pair = np.concatenate([pair, alone])
+        row = np.concatenate([row, queries[alone] - block.rows.start])
+        order = np.argsort(bins[pair], kind="stable")
+        pair, row = pair[order], row[order]
+        if not len(pair):
+            return np.zeros((len(weights), weights.shape[1], self._shape[1]))
+        text = bins[pair] // self._shape[1]
+        of_keys = weights[text, :, row, keys[pair]].astype(np.float64)
+        cumulative = np.cumsum(weights, axis=3)
+        last, first = self._last[queries[pair]], self._first[queries[pair]]
+        total = cumulative[text, :, row, last].astype(np.float64)
+        later = np.flatnonzero(first)
+        total[later] -= cumulative[text[later], :, row[later], first[later] - 1]
+        own = self._num_peers[pair] == 0
+        shares = np.where(own[:, None], of_keys, of_keys / np.maximum(total, of_keys + _TINY))
+        scale = (self._queries / np.maximum(self._compared, 1)).ravel()[bins[pair]]
+        shares *= (scale * stands_for[pair] / np.maximum(self._num_peers[pair], 1))[:, None]
+        starts = np.flatnonzero(np.diff(bins[pair], prepend=-1))
+        sums = np.zeros((math.prod(self._shape), weights.shape[1]))
+        sums[bins[pair[starts]]] = np.add.reduceat(shares, starts, axis=0)
+        return sums.reshape(*self._shape, -1).swapaxes(1, 2)
 
 
 def _values_of_heads(measure: Measure, stack: AttentionStack) -> Numbers:
@@ -901,22 +1052,6 @@ def _values_of_heads(measure: Measure, stack: AttentionStack) -> Numbers:
         for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True)
     ]
     return np.concatenate(of_layers)
-
-
-def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) -> Numbers:
-    """Sum the columns of `diagonals` by offset, clipped to [-max_offset, max_offset].
-
-    `diagonals` is (..., offsets). Its columns have the offsets -(num_tokens - 1), -(num_tokens -
-    2), and so on. The result is (..., 2 * max_offset + 1).
-    """
-    if max_offset == num_tokens - 1:
-        return diagonals
-    offsets = np.arange(diagonals.shape[-1]) - (num_tokens - 1)
-    bins = np.clip(offsets, -max_offset, max_offset) + max_offset
-    sums = np.zeros((*diagonals.shape[:-1], 2 * max_offset + 1))
-    starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    sums[..., bins[starts]] = np.add.reduceat(diagonals, starts, axis=-1)
-    return sums
 
 
 def _one_hot(codes: list[NDArray[np.int64]], size: int) -> NDArray[np.float32]:

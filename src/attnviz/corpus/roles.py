@@ -2,8 +2,8 @@
 
 The score of a role is a head's share of attention on certain keys, for example on the previous
 token. Its baseline is the score that the head would have without the property that the role
-describes, for example if the weights of each query were shuffled among its keys. Some scores have
-two baselines. A head has a role if the score exceeds each baseline by significantly more than a
+describes, for example if the weights of each query were shuffled among its keys. A score has up to
+three baselines. A head has a role if the score exceeds each baseline by significantly more than a
 margin. P values are corrected for the number of tests: each role of each head is one test.
 ``docs/heads.md`` has the formulas and their sources.
 
@@ -50,8 +50,8 @@ _MAX_EXACT_FREEDOM = 200
 class Role:
     """Result of the test of one role for one head.
 
-    If the role has two baselines, `low`, `high`, `baseline`, `difference` and `p_value` belong to
-    the baseline whose test has the larger p value.
+    If the role has several baselines, `low`, `high`, `baseline`, `difference` and `p_value` belong
+    to the baseline whose test has the largest p value.
 
     `low`, `high` and `p_value` are NaN if the score is defined in fewer than five texts, because
     its standard error is then not reliable. They are also NaN if the baseline is not defined in any
@@ -106,17 +106,20 @@ class Evidence:
     ----------
     texts : ndarray of int64, (heads,)
         Number of texts in which the score is defined.
+    baseline_texts : ndarray of int64, (baselines, heads)
+        Number of texts in which the score and each baseline are defined.
     score, standard_error : ndarray of float64, (heads,)
         Mean of the score over texts, and its standard error.
     baseline : ndarray of float64, (baselines, heads)
-        Mean of each baseline over texts. The first baseline is the shuffled baseline, and the
-        second the baseline from position (``docs/heads.md``). NaN if the score does not have the
-        baseline, or if the baseline is not defined in any text.
+        Mean of each baseline over texts: the shuffled baseline, the baseline from position, and the
+        baseline from the key (``docs/heads.md``). NaN if the score does not have the baseline, or
+        if the baseline is not defined in any text.
     difference, difference_standard_error : ndarray of float64, (baselines, heads)
         Mean over texts of the score minus each baseline, and the standard error of this mean.
     """
 
     texts: NDArray[np.int64]
+    baseline_texts: NDArray[np.int64]
     score: Numbers
     standard_error: Numbers
     baseline: Numbers
@@ -386,16 +389,15 @@ def _strictest_test(name: str, evidence: Evidence, head: int, margin: float, lev
 
     `name` is the name of the role. If p values are equal, for example both 0, return the result
     with the smaller difference. A baseline that is not defined in any text is ignored. The p value
-    and the confidence interval are NaN if no baseline is defined, or if there are fewer than
-    `_MIN_TEXTS` texts.
+    and the confidence interval are NaN if no baseline is defined in at least `_MIN_TEXTS` texts.
 
     The caller corrects the p value for the number of heads and roles. The number of baselines needs
     no correction, because a head has a role only if its score exceeds every baseline
     (intersection-union test).
     """
-    texts = int(evidence.texts[head])
     tests = []
-    for baseline, difference, error in zip(
+    for texts, baseline, difference, error in zip(
+        evidence.baseline_texts[:, head].tolist(),
         evidence.baseline[:, head].tolist(),
         evidence.difference[:, head].tolist(),
         evidence.difference_standard_error[:, head].tolist(),
@@ -416,7 +418,7 @@ def _strictest_test(name: str, evidence: Evidence, head: int, margin: float, lev
             baseline=baseline,
             difference=difference,
             p_value=p_value,
-            texts=texts,
+            texts=int(evidence.texts[head]),
         )
         tests.append(test)
     defined = [test for test in tests if math.isfinite(test.difference)]

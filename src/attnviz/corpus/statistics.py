@@ -666,8 +666,8 @@ class StackStatistics(HeadNumbers):
         Returns
         -------
         list of ndarray of float64, or None
-            One array for each layer, (heads,). If a score has two baselines, each head has the
-            larger of the two means. NaN for a head without a baseline. None if no head has a
+            One array for each layer, (heads,). If a score has several baselines, each head has the
+            largest of their means. NaN for a head without a baseline. None if no head has a
             baseline, for example for the score "entropy".
 
         Raises
@@ -932,6 +932,7 @@ class StackStatistics(HeadNumbers):
         means, errors = _means_and_errors(texts, sums, squares)
         return Evidence(
             texts=texts[0].astype(np.int64),
+            baseline_texts=texts[1:].astype(np.int64),
             score=means[0],
             standard_error=errors[0],
             baseline=_divide(baselines, texts)[1:],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.corpus.edges import EdgeColumns, KeptEdges, NearTokens
-from attnviz.corpus.measuring import OFFSET_LABELS
+from attnviz.corpus.measuring import NUM_BASELINES, OFFSET_LABELS
 from attnviz.corpus.totals import (
     ClassTotals,
     Settings,
@@ -34,9 +34,14 @@ from attnviz.record.storage.safetensors_file import read_arrays, saved_file, wri
 from attnviz.utils.arguments import as_path, short_repr
 
 _KIND = "head statistics"
-_FORMAT = 3
-# Formats that can be read. In format 2, stacks of linear layers were left out.
-_READ_FORMATS = (2, _FORMAT)
+_FORMAT = 4
+# Formats that can be read. Before format 4, scores had no baseline from the key. In format 2,
+# stacks of linear layers were left out.
+_READ_FORMATS = (2, 3, _FORMAT)
+_NO_KEY_BASELINE = (
+    "Some texts were measured by an earlier version, without the weight that the keys get from "
+    "other queries. Roles that an attention sink explains are only excluded by the other texts."
+)
 _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
@@ -84,12 +89,13 @@ class _StackHeader:
 
 @dataclass(frozen=True)
 class _Header:
-    """Header of a file: the attributes of `Totals`, without arrays, and `checkpoint`.
+    """Header of a file: its format, the attributes of `Totals` without arrays, and `checkpoint`.
 
     `checkpoint` describes the call of `head_statistics` that wrote the file as its checkpoint. It
     is None in other files.
     """
 
+    format: int
     settings: _SettingsHeader
     model: str | None
     weights: str
@@ -181,6 +187,8 @@ def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | 
         )
     try:
         read = msgspec.convert(header, _Header)
+        if read.format < 4:
+            read = replace(read, remarks=tuple(dict.fromkeys((*read.remarks, _NO_KEY_BASELINE))))
         return _totals(read, arrays), read.checkpoint
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}). Save it again.") from error
@@ -193,11 +201,17 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
     join_ranges(header.texts, [])
     # `settled` sets the attribute `KeptEdges.max_edges`, which is not in the file. It also sorts
     # the edges, which could have another order in the file.
-    stacks = {stack.name: _stack(stack, arrays).settled(settings.edges) for stack in header.stacks}
+    baselines = NUM_BASELINES if header.format >= 4 else NUM_BASELINES - 1
+    stacks = {
+        stack.name: _stack(stack, arrays, baselines).settled(settings.edges)
+        for stack in header.stacks
+    }
     return Totals(settings, stacks=stacks, **{name: getattr(header, name) for name in _OF_TOTALS})
 
 
-def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTotals:
+def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor], baselines: int) -> StackTotals:
+    """Return the totals of a stack. The file has this number of baselines of each score."""
+
     def read(key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
         """Return the array `key` of the stack that `header` describes.
 
@@ -239,7 +253,11 @@ def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTot
         (header.words, *header.classes.values()),
     )
     scores = {
-        score: read(f"scores/{index}", np.float64, 3, 4, num_heads)
+        # A missing baseline is not defined in any text: all of its sums are 0.
+        score: np.pad(
+            read(f"scores/{index}", np.float64, 1 + baselines, 4, num_heads),
+            [(0, NUM_BASELINES - baselines), (0, 0), (0, 0)],
+        )
         for index, score in enumerate(header.scores)
     }
     return StackTotals(

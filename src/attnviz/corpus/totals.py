@@ -117,12 +117,12 @@ class StackTotals:
         Whether queries and keys are the same tokens.
     linear : bool
         Whether the layers are linear, so that the weights are shares of absolute weights.
-    scores : mapping of str to ndarray, (3, 4, heads)
+    scores : mapping of str to ndarray, (1 + NUM_BASELINES, 4, heads)
         Four sums for each score s and each baseline b. The first axis has the baselines (see
         `StackNumbers.scores`): the number 0 in place of a baseline, which gives the sums of s
-        itself, the shuffled baseline, and the baseline from position. The second axis has four sums
-        over the texts in which s and b are defined: the number of these texts, the sum of b, the
-        sum of s - b, and the sum of (s - b)**2.
+        itself, the shuffled baseline, the baseline from position, and the baseline from the key.
+        The second axis has four sums over the texts in which s and b are defined: the number of
+        these texts, the sum of b, the sum of s - b, and the sum of (s - b)**2.
     offsets : ndarray, (2, heads, offsets)
         By offset, sums of weights (first item), and the numbers by which they are divided to get
         means (second item). See `offsets` and `offset_counts` of `StackNumbers`.
@@ -226,12 +226,12 @@ def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackT
 
 
 def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
-    """Return four sums over texts for each score and baseline, (3, 4, heads).
+    """Return four sums over texts for each score and baseline, (1 + NUM_BASELINES, 4, heads).
 
     The sums are the number of texts, the sum of b, of s - b, and of (s - b)**2, as in
-    `StackTotals.scores`. `scores` has an array (texts, 3, heads) for each score
-    (`StackNumbers.scores`). Its second axis has the score s itself, the shuffled baseline, and the
-    baseline from position. For the score itself, b is 0.
+    `StackTotals.scores`. `scores` has an array (texts, 1 + NUM_BASELINES, heads) for each score
+    (`StackNumbers.scores`). Its second axis has the score s itself, and its baselines. For the
+    score itself, b is 0.
     """
     values = np.stack(list(scores.values()))
     baselines = values.copy()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
 
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import (
@@ -48,6 +51,7 @@ def evidence(
     count = len(differences)
     return Evidence(
         texts=np.full(count, texts),
+        baseline_texts=np.full((1, count), texts),
         score=np.array(differences) + 0.1,
         standard_error=np.full(count, standard_error),
         baseline=np.full((1, count), 0.1),
@@ -85,6 +89,7 @@ def test_the_baseline_with_the_larger_p_value_counts() -> None:
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
     scores = Evidence(
         texts=np.full(4, 20),
+        baseline_texts=np.full((2, 4), 20),
         score=np.full(4, 0.5),
         standard_error=np.full(4, 0.01),
         baseline=0.5 - differences,
@@ -139,6 +144,57 @@ def test_the_role_of_the_first_token_comes_last() -> None:
     table = roles.to_pandas()
     assert len(table) == 6
     assert table["holds"].sum() == 4
+
+
+def test_a_baseline_of_few_texts_does_not_decide() -> None:
+    """Four texts have the second baseline, and their scores are equal to it by chance."""
+    scores = Evidence(
+        texts=np.full(1, 20),
+        baseline_texts=np.array([[20], [4]]),
+        score=np.full(1, 0.9),
+        standard_error=np.full(1, 0.01),
+        baseline=np.array([[0.1], [0.9]]),
+        difference=np.array([[0.8], [0.0]]),
+        difference_standard_error=np.array([[0.01], [0.01]]),
+    )
+    assert roles_of({"induction": scores}, 1).names == [["induction"]]
+    [role] = roles_of({"induction": scores}, 1).of(3, 0)
+    assert (role.difference, role.texts) == (0.8, 20)
+    enough = replace(scores, baseline_texts=np.array([[20], [5]]))
+    assert roles_of({"induction": enough}, 1).names == [[None]]
+
+
+def sink_weights(sink: float, *, own: float = 0.0) -> NDArray[np.float32]:
+    """Return causal weights (8, 8): `sink` on the first key, `own` on the query's previous token.
+
+    The rest is spread evenly over the allowed keys.
+    """
+    weights = np.tri(8, dtype=np.float32)
+    weights *= (1 - sink - own) / weights.sum(axis=1, keepdims=True)
+    weights[:, 0] += sink
+    weights[range(8), np.maximum(np.arange(8) - 1, 0)] += own
+    return weights
+
+
+def test_a_sink_is_no_subword_joiner() -> None:
+    """The first word has two pieces, and its first piece is a sink. Other words have one piece.
+
+    Head 0 attends to the sink. Head 1 attends to the previous token, head 2 to the sink and to the
+    previous token. Head 3 attends to the sink only in the second piece of the first word.
+    """
+    statistics = HeadStatistics()
+    for text in range(12):
+        joiner = sink_weights(0.0)
+        joiner[1] = [0.95, 0.05, 0, 0, 0, 0, 0, 0]
+        heads = [sink_weights(0.9), sink_weights(0, own=0.9), sink_weights(0.5, own=0.45), joiner]
+        words = ["O", "scar", *(f" w{text}{number}" for number in range(6))]
+        statistics.add(AttentionRecord.from_weights([np.stack(heads)], Tokens.of(words)))
+    stack = statistics.stack()
+    assert stack.mean("same word")[0][0] > 0.9
+    roles = stack.roles()
+    assert roles.names == [["first token", "previous token", "previous token", "subword joiner"]]
+    assert [role.name for role in roles.of(0, 0)] == ["first token"]
+    assert [role.name for role in roles.of(0, 2)][-1] == "first token"
 
 
 def test_syntactic_roles_have_a_definition() -> None:

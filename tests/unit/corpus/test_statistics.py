@@ -209,7 +209,8 @@ def test_scores_equal_those_of_the_analysis_functions() -> None:
         assert_allclose(stack.standard_error(name), errors, atol=1e-5, err_msg=name)
         even = np.array([analysis.uniform_scores(record, name) for record in records])
         if name in ("previous token", "first token", "self"):
-            assert_allclose(stack.baseline(name), np.nanmean(even, axis=0), atol=1e-6)
+            shuffled = stack._evidence(name).baseline[0]
+            assert_allclose(shuffled, np.nanmean(even, axis=0).ravel(), atol=1e-6)
     entropies = np.array([analysis.head_scores(record, "entropy") for record in records])
     assert_allclose(stack.mean("entropy"), entropies.mean(axis=0), atol=1e-5)
 
@@ -236,11 +237,52 @@ def test_the_baseline_contains_other_pairs_at_the_same_offset() -> None:
             shuffled = sum(
                 sum(index == query for index, _ in pairs) / (query + 1) for query in range(24)
             )
-            expected = max(by_position, shuffled) / queries
+            expected = max(by_position, shuffled, by_key(weights, pairs)) / queries
             index = stack.layers.index(layer)
             baseline = stack.baseline(name)
             assert baseline is not None
             assert_allclose(baseline[index][head], expected, atol=1e-6)
+
+
+def by_key(weights: NDArray[Any], pairs: Sequence[tuple[int, int]]) -> float:
+    """Sum over causal pairs of the mean share that other queries give to the key.
+
+    The others are 1, 2, 4, ... tokens away. The first query is none, because it has only one key.
+    """
+    distances = [2**power for power in range(10)]
+    total = 0.0
+    for query, key in pairs:
+        peers = [query + sign * distance for distance in distances for sign in (-1, 1)]
+        shares = [
+            weights[peer, key] / weights[peer, : query + 1].sum(dtype=np.float64)
+            for peer in peers
+            if max(key, 1) <= peer < len(weights) and (peer, key) not in pairs
+        ]
+        total += np.mean(shares or [weights[query, key]])
+    return total
+
+
+@pytest.mark.parametrize("max_entries", [1 << 22, 4_000])
+def test_the_baseline_from_the_key_contains_other_queries(
+    monkeypatch: pytest.MonkeyPatch, max_entries: int
+) -> None:
+    monkeypatch.setattr("attnviz.corpus.measuring._MAX_ENTRIES", max_entries)
+    record = causal_record(40)
+    stack = statistics_of(record).stack()
+    tokens = record.stack().query_tokens.text
+    pairs_of_scores = {
+        "previous token": [(query, query - 1) for query in range(1, 40)],
+        "self": [(query, query) for query in range(40)],
+        "same token": [(i, j) for i in range(40) for j in range(i) if tokens[i] == tokens[j]],
+    }
+    for name, pairs in pairs_of_scores.items():
+        queries = len({query for query, _ in pairs})
+        baselines = stack._evidence(name).baseline[2].reshape(2, 2)
+        for index, head in itertools.product(range(2), range(2)):
+            weights = record.stack().weights(layer=stack.layers[index], head=head)
+            assert_allclose(baselines[index, head], by_key(weights, pairs) / queries, atol=1e-6)
+    # All queries that may attend to the first token belong to the score.
+    assert np.isnan(stack._evidence("first token").baseline[2]).all()
 
 
 def test_offsets_of_a_long_text() -> None:
@@ -394,6 +436,17 @@ class TestEdges:
         assert nothing.strongest(0, 0) == nothing.sampled(0, 0) == []
         assert [len(side) for side in nothing.kept_tokens] == [0]
 
+    def test_each_seed_draws_another_sample(self) -> None:
+        """The texts are equal, so samples that differ only in the order of texts are equal."""
+        records = [causal_record(8, heads=1)] * 32
+        samples = set()
+        for seed in range(200):
+            stack = head_statistics(records, edges=20, seed=seed, progress=False).stack()
+            edges = [(edge.query, edge.key) for edge in stack.sampled(0, 0)]
+            assert len(edges) == 20
+            samples.add(tuple(sorted(edges)))
+        assert len(samples) == 200
+
 
 def made_texts(count: int) -> list[AttentionRecord]:
     generator = np.random.default_rng(3)
@@ -441,14 +494,16 @@ def test_any_order_of_additions_gives_the_same_statistics(monkeypatch: pytest.Mo
 
 def test_statistics_of_separately_counted_corpora_add() -> None:
     # The rarest token is "w0" in the texts of the first corpus, and "w1" in those of the second.
-    frequencies: list[dict[int | str, int]] = [{"w0": 1, "w1": 9}, {"w0": 9, "w1": 1}]
+    frequencies: list[dict[int | str, int]]
+    frequencies = [{"w0": 1, "w1": 9, "x": 9}, {"w0": 9, "w1": 1, "x": 9}]
     corpora = [HeadStatistics(edges=3, frequencies=counts) for counts in frequencies]
-    weights = [shares(2, 2, 2, seed=seed) for seed in range(4)]
+    weights = [shares(2, 4, 4, seed=seed) for seed in range(4)]
     for number, text_weights in enumerate(weights):
-        corpora[number % 2].add(record_of(text_weights, ["w0", "w1"]))
+        corpora[number % 2].add(record_of(text_weights, ["first", "w0", "w1", "x"]))
     total = corpora[0] + corpora[1]
     rarest = [
-        text_weights[:, :, number % 2].mean(axis=1) for number, text_weights in enumerate(weights)
+        text_weights[:, :, 1 + number % 2].mean(axis=1)
+        for number, text_weights in enumerate(weights)
     ]
     assert_allclose(total.stack().mean("rarest token")[0], np.mean(rarest, axis=0), atol=FEW)
     assert total.texts == 4
@@ -461,7 +516,7 @@ def test_statistics_of_separately_counted_corpora_add() -> None:
         assert edge.weight == pytest.approx(expected, abs=1e-6)
     # Statistics without texts add no note.
     assert (HeadStatistics(edges=3) + total).notes == total.notes
-    assert total._totals.settings.frequencies == {"w0": 10, "w1": 10}
+    assert total._totals.settings.frequencies == {"w0": 10, "w1": 10, "x": 18}
 
 
 @pytest.mark.slow
