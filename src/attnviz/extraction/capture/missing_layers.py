@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.families import LINEAR_RULES
+from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
@@ -221,7 +221,7 @@ def mixes(module: nn.Module) -> bool:
 
     The modules inside of it are ignored.
     """
-    if isinstance(module, nn.RNNBase):
+    if isinstance(module, nn.RNNBase) or hasattr(module, LIGHTNING_RATES):
         return True
     if isinstance(module, _WINDOWED):
         size: Any = module.kernel_size
