@@ -75,8 +75,8 @@ class Experts(TinyOssMLP):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         expert = nn.functional.one_hot(states[..., :2].argmax(dim=-1), 2)
-        places = torch.cumsum(expert, dim=1)
-        return self.up(states) * (places >= 0).all(dim=-1, keepdim=True)
+        counts = torch.cumsum(expert, dim=1)
+        return self.up(states) * (counts >= 0).all(dim=-1, keepdim=True)
 
 
 @pytest.mark.parametrize(
