@@ -24,7 +24,7 @@ class TinyOssMLP(nn.Module):
         super().__init__()
         self.up = nn.Linear(8, 8)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return torch.relu(self.up(states))
 
 
@@ -33,7 +33,7 @@ class Convolution(nn.Module):
         super().__init__()
         self.inner = nn.Conv1d(8, 8, size, padding=size // 2)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return self.inner(states.transpose(1, 2)).transpose(1, 2)
 
 
@@ -42,22 +42,22 @@ class Recurrent(nn.Module):
         super().__init__()
         self.inner = nn.GRU(8, 8, batch_first=True)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return self.inner(states)[0]
 
 
 class MeanOfEarlier(TinyOssMLP):
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return self.up(torch.cumsum(states, dim=1))
 
 
 class Shifted(TinyOssMLP):
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return self.up(states) + torch.roll(states, 1, dims=1)
 
 
 class Spectrum(TinyOssMLP):
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return self.up(torch.fft.fft(states, dim=1).real)
 
 
@@ -66,14 +66,14 @@ class Pooled(TinyOssMLP):
         super().__init__()
         self.pool = nn.AvgPool1d(3, stride=1, padding=1)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         return self.up(self.pool(states.transpose(1, 2)).transpose(1, 2))
 
 
 class Experts(TinyOssMLP):
     """Counts the tokens of each expert, as routers do, without a limit that depends on them."""
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: torch.Tensor) -> Any:
         expert = nn.functional.one_hot(states[..., :2].argmax(dim=-1), 2)
         counts = torch.cumsum(expert, dim=1)
         return self.up(states) * (counts >= 0).all(dim=-1, keepdim=True)

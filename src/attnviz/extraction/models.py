@@ -314,7 +314,16 @@ def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -
             f"The model was saved as a {kind} of sentence-transformers. Its settings, such as "
             f"the maximum length of texts and prompts, were not applied, because {reason}."
         )
-    config = _load_pretrained(transformers.AutoConfig.from_pretrained, source)
+    # A folder of an adapter has no model. transformers reads the model that the adapter names.
+    adapter = _saved_json(source, "adapter_config.json")
+    base = (adapter or {}).get("base_model_name_or_path") or source
+    if "num_virtual_tokens" in (adapter or {}):
+        raise ValueError(
+            f"model={short_repr(os.fspath(source))} is an adapter with virtual tokens, which "
+            "transformers cannot load. Load it with peft.AutoPeftModelForCausalLM.from_pretrained "
+            "or a similar class, and pass the model."
+        )
+    config = _load_pretrained(transformers.AutoConfig.from_pretrained, base)
     architectures = getattr(config, "architectures", None) or []
     auto_class = next(
         (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
@@ -326,7 +335,18 @@ def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -
 def _sentence_class(source: str | PathLike[str]) -> str | None:
     """Return the class of sentence-transformers that was saved at a hub id or folder, or None."""
 
-    def content(name: str) -> Any:
+    if _saved_json(source, "modules.json") is not None:
+        settings = _saved_json(source, "config_sentence_transformers.json") or {}
+        return str(settings.get("model_type") or "SentenceTransformer")
+    # Earlier versions of CrossEncoder save only the transformers model and an entry in its
+    # configuration.
+    config = _saved_json(source, "config.json") or {}
+    return "CrossEncoder" if "sentence_transformers" in config else None
+
+
+def _saved_json(source: str | PathLike[str], name: str) -> Any:
+    """Return the content of a JSON file at a hub id or folder, or None if it cannot be read."""
+    try:
         path = cached_file(
             _expanded(source),
             name,
@@ -335,17 +355,7 @@ def _sentence_class(source: str | PathLike[str]) -> str | None:
             _raise_exceptions_for_connection_errors=False,
         )
         return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-
-    try:
-        if content("modules.json") is not None:
-            return str(
-                (content("config_sentence_transformers.json") or {}).get("model_type")
-                or "SentenceTransformer"
-            )
-        # Earlier versions of CrossEncoder save only the transformers model and an entry in its
-        # configuration.
-        return "CrossEncoder" if "sentence_transformers" in (content("config.json") or {}) else None
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return None
 
 

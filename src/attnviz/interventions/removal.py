@@ -173,8 +173,7 @@ def _averaging(runner: Runner) -> _Remove:
             f'removal="mean embedding": {type(runner.model).__name__} does not accept embeddings. '
             'Pass "mask" or "delete".'
         )
-    with torch.no_grad():
-        embedded = runner.model.get_input_embeddings()(_token_ids(runner))
+    ids = _token_ids(runner)
     rest = {name: value for name, value in runner.arguments.items() if name != "input_ids"}
 
     def remove(tokens: Sequence[int]) -> Arguments:
@@ -182,6 +181,17 @@ def _averaging(runner: Runner) -> _Remove:
         changed[0, list(tokens)] = embedded[0].mean(dim=0)
         return {**rest, "inputs_embeds": changed}
 
+    # Some models accept embeddings, but also need the ids, for example to choose experts, or look
+    # for the ids of the given embeddings. Whether a model does so shows when it runs.
+    try:
+        with torch.no_grad():
+            embedded = runner.model.get_input_embeddings()(ids)
+        runner.run([Copy(inputs=partial(remove, (0,)))])
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise NotImplementedError(
+            f'removal="mean embedding": {type(runner.model).__name__} fails with other embeddings '
+            f'than those of its token ids ({error}). Pass "mask" or "delete".'
+        ) from error
     return remove
 
 
