@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import attnviz as av
 from attnviz import extract
@@ -153,3 +155,28 @@ def test_other_adapters_are_refused_by_name() -> None:
         model = peft.get_peft_model(make_model("llama"), config).eval()
         with pytest.raises(NotImplementedError, match=rf"its adapter \({name}\)"):
             extract(model, IDS)
+
+
+def test_the_folder_of_an_adapter_is_read_with_its_base_model(tmp_path: Path) -> None:
+    base, tokenizer = av.demos.load("decoder")
+    base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    settings = peft.LoraConfig(
+        r=2, target_modules=["c_attn"], init_lora_weights=False, fan_in_fan_out=True
+    )
+    inside = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(inside, settings).eval()
+    model.save_pretrained(tmp_path / "adapter")
+    record = extract(tmp_path / "adapter", "the cat sat")
+    with torch.no_grad():
+        ids = tokenizer("the cat sat", return_tensors="pt")
+        weights = own(model, **ids).attentions
+    for layer, expected in enumerate(weights):
+        np.testing.assert_allclose(record.stack().weights(layer=layer), expected[0], atol=1e-5)
+    before = extract(base, "the cat sat", tokenizer=tokenizer).stack()
+    assert not np.allclose(before.weights(layer=1), record.stack().weights(layer=1), atol=1e-3)
+    virtual = peft.PrefixTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    inside = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    peft.get_peft_model(inside, virtual).save_pretrained(tmp_path / "prefix")
+    with pytest.raises(ValueError, match="is an adapter with virtual tokens"):
+        extract(tmp_path / "prefix", "the cat sat")

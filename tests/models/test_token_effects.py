@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import attnviz as av
+from model_types.build import tiny_model
+from model_types.cases import cases_of, override_of
 from models.make_models import make_model
 from models.tiny import SIZE, built
 
@@ -137,3 +139,21 @@ def test_removals_that_do_not_fit_the_input_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             av.token_effects(make_model(kind), inputs, removal=removal)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "class_name"),
+    [
+        ("deepseek_v4", "DeepseekV4ForCausalLM"),
+        ("gemma4_text", "Gemma4ForCausalLM"),
+        ("canine", "CanineForSequenceClassification"),
+    ],
+)
+def test_models_that_need_token_ids_refuse_mean_embeddings(
+    model_type: str, class_name: str
+) -> None:
+    override = override_of(next(iter(cases_of(model_type))))
+    model = tiny_model(model_type, class_name, override["config"])
+    with pytest.raises(NotImplementedError, match=f"{class_name} .*token ids.*Pass .mask."):
+        av.token_effects(model, IDS, removal="mean embedding")
+    assert np.isfinite(av.token_effects(model, IDS).values).any()

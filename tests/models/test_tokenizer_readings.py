@@ -12,8 +12,10 @@ import pytest
 import transformers
 from transformers import PreTrainedTokenizerBase
 
+from attnviz import extract
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
 from attnviz.utils.cleanup import Cleanup
+from models.make_models import make_model
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s"]
 VOCABULARY = {word: number for number, word in enumerate(WORDS)}
@@ -258,3 +260,19 @@ def test_two_threads_see_only_their_own_texts(bert: Any) -> None:
     for word in tokenizers:
         assert [reading.texts for reading in by_word[word]] == [(f"the {word}",)] * 20
     assert list(methods()) == before
+
+
+def test_a_tokenizer_may_contain_a_tokenizer_of_another_library(
+    bert: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MistralCommonBackend has such an attribute, and a method ``added_tokens_decoder``."""
+    kind = type("OfAnotherLibrary", (transformers.BertTokenizer,), {"tokenizer": object()})
+    other = kind(vocab=VOCABULARY, do_lower_case=True)
+    monkeypatch.setattr(kind, "added_tokens_decoder", lambda self: {}, raising=False)
+    assert callable(other.added_tokens_decoder)
+    model = make_model("bert")
+    record, expected = (
+        extract(model, "the cats sat", tokenizer=tokenizer) for tokenizer in (other, bert)
+    )
+    assert record.tokens.text == expected.tokens.text
+    assert record.tokens.ids == expected.tokens.ids

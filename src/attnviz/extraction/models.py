@@ -162,7 +162,9 @@ def _tokenizer(tokenizer: Any) -> Any:
     """Return the tokenizer that the caller passed, or load it. Raise TypeError if it is none."""
     if isinstance(tokenizer, str | PathLike):
         tokenizer = _load_pretrained(transformers.AutoTokenizer.from_pretrained, tokenizer)
-    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    # A processor has a tokenizer. A tokenizer may have one of another library, such as Mistral's.
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TypeError(
             "tokenizer must be a tokenizer of transformers (such as AutoTokenizer returns), a "
@@ -334,7 +336,6 @@ def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -
 
 def _sentence_class(source: str | PathLike[str]) -> str | None:
     """Return the class of sentence-transformers that was saved at a hub id or folder, or None."""
-
     if _saved_json(source, "modules.json") is not None:
         settings = _saved_json(source, "config_sentence_transformers.json") or {}
         return str(settings.get("model_type") or "SentenceTransformer")

@@ -432,7 +432,7 @@ class Vocabulary:
         delimiter = getattr(self.tokenizer, "word_delimiter_token", None)
         entries = [" " if entry is not None and entry == delimiter else entry for entry in entries]
         # The vocabulary entries of added tokens are literal text, which must not be decoded.
-        added = self.tokenizer.added_tokens_decoder
+        added = _added_tokens(self.tokenizer)
         literal = [identifier in added for identifier in ids]
         alphabet = alphabet or alphabet_of(self.tokenizer)
         if separate:
@@ -588,15 +588,20 @@ def _shifts(row: tuple[int, ...], ids: tuple[int, ...], special: set[int]) -> It
             return
 
 
+def _added_tokens(tokenizer: Any) -> Mapping[int, Any]:
+    """Return the added tokens by id. Tokenizers of mistral-common do not have this mapping."""
+    added = tokenizer.added_tokens_decoder
+    return added if isinstance(added, Mapping) else {}
+
+
 def _special_ids(tokenizer: Any) -> set[int]:
     """Return the ids of special tokens, including those of chat templates and languages.
 
     The token for unknown words is included only if it has another role, too, such as padding.
     """
     special = set(tokenizer.all_special_ids)
-    special.update(
-        identifier for identifier, token in tokenizer.added_tokens_decoder.items() if token.special
-    )
+    added = _added_tokens(tokenizer)
+    special.update(identifier for identifier, token in added.items() if token.special)
     languages = getattr(tokenizer, "lang_code_to_id", None)
     if isinstance(languages, Mapping):
         special.update(languages.values())
