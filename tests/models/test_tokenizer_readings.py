@@ -268,7 +268,7 @@ def test_a_tokenizer_may_contain_a_tokenizer_of_another_library(
     """MistralCommonBackend has such an attribute, and a method ``added_tokens_decoder``."""
     kind = type("OfAnotherLibrary", (transformers.BertTokenizer,), {"tokenizer": object()})
     other = kind(vocab=VOCABULARY, do_lower_case=True)
-    monkeypatch.setattr(kind, "added_tokens_decoder", lambda self: {}, raising=False)
+    monkeypatch.setattr(kind, "added_tokens_decoder", lambda _: {}, raising=False)
     assert callable(other.added_tokens_decoder)
     model = make_model("bert")
     record, expected = (
