@@ -473,6 +473,16 @@ def test_a_short_text_does_not_change_the_attention_to_later_texts(name: str) ->
     assert np.abs(full.weights(layer=0) - own[0][0]).max() < 1e-6
 
 
+def test_a_padded_text_that_also_runs_alone_leaves_bigbird_as_it_is() -> None:
+    """Without its padding, the text is short, and BigBird would keep full attention."""
+    model = copy.deepcopy(blocks_model("BigBirdModel"))
+    inputs = blocks_inputs("BigBirdModel", [[0] * 12 + [1] * 10])
+    modules = [type(module) for module in model.modules()]
+    extract(model, inputs)
+    assert model.attention_type == "block_sparse"
+    assert [type(module) for module in model.modules()] == modules
+
+
 @pytest.mark.parametrize("name", ["BigBirdModel", "BigBirdPegasusModel", "ReformerModel"])
 def test_long_texts_of_a_batch_would_change_each_other(name: str) -> None:
     """Padding moves the last block of BigBird, and the chunks of Reformer."""

@@ -16,7 +16,7 @@ from attnviz.extraction.capture.missing_layers import mixes
 from attnviz.extraction.capture.positions import num_padding
 from attnviz.extraction.families import families_in, sparse_kind
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.models import Loaded, evaluate
+from attnviz.extraction.models import Loaded, attend_fully, evaluate
 from attnviz.extraction.modules import scan_modules
 from attnviz.utils.cleanup import Cleanup
 
@@ -55,6 +55,7 @@ def notes_on_padding(
         with Cleanup() as undo, undo:
             evaluate(model, undo)
             run_uncompiled(modules, undo)
+            attend_fully(model, single.arguments["input_ids"].shape[1], undo)
             alone = _first_tensor(model(**arguments_of(model, single)))
         if alone is None:
             continue
