@@ -29,7 +29,7 @@ def test_masking_a_token_equals_hiding_it(kind: str) -> None:
     model = make_model(kind)
     inputs = {"input_ids": IDS}
     effects = av.token_effects(model, inputs, answer=PAIR)
-    assert effects.noise < 1e-6
+    assert 0 < effects.noise < 1e-5
     assert np.isnan(effects.values[8])
     for token in (0, 3, 7):
         hidden = av.intervene(model, inputs, av.HideTokens(token), answer=PAIR)

@@ -104,7 +104,7 @@ def test_the_numbers_are_those_of_intervene(
     assert effect.before == pytest.approx(expected.before, abs=1e-5)
     assert effect.after == pytest.approx(expected.after, abs=1e-5)
     assert effect.divergence == pytest.approx(expected.divergence, abs=1e-5)
-    assert 0 <= effect.noise < 1e-4
+    assert 0 < effect.noise < 1e-3
     for name in ("candidates_before", "candidates_after"):
         candidates, own = getattr(effect, name), getattr(expected, name)
         assert [candidate["id"] for candidate in reply[name]] == [token.id for token in own]
@@ -118,7 +118,7 @@ def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
     sentence = ask(view, EDGE)["sentence"]
     assert sentence.startswith("Cut before the softmax, the next token becomes “animal” (“street” ")
     assert "to 0.00). " in sentence
-    assert re.search(r"noise (0|\d[.\d]*e−\d)\.$", sentence)
+    assert re.search(r"noise \d[.\d]*(e−\d)?\.$", sentence)
     assert ask(view, replace(EDGE, renormalize=False))["sentence"].startswith(
         "Cut after the softmax"
     )

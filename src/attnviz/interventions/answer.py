@@ -8,8 +8,8 @@ place of tokens. The unchanged run is a run of the model without an intervention
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.example import Example, answering_stack
+from attnviz.interventions.rounding import noise_of
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.arguments import function_name, short_repr
@@ -131,7 +132,7 @@ class Answer:
         not return one number.
         """
         if self.function is not None:
-            return _number(self.function, _example(outputs, self.unchanged, example))
+            return _number(self.function, example_of(outputs, self.unchanged, example))
         row = _row(outputs, self.position, example)
         if self.ids is None or row is None:
             one, other = _hidden(self.unchanged), _hidden(outputs, example)
@@ -157,6 +158,27 @@ class Answer:
     def value(self, outputs: Any, example: int = 0) -> float:
         """Return the number for one example of a batch as a float."""
         return float(self.of(outputs, example).detach())
+
+    def noise(self, perturbed: Sequence[Any], outputs: Any = None, example: int = 0) -> float:
+        """Return the noise of an effect on the number. It is 0 if `perturbed` is empty.
+
+        `perturbed` has the outputs of perturbed runs of the unchanged example (see `rounding`). The
+        rounding error of a similarity of hidden states depends on both of the compared states. So
+        for a similarity, pass the `outputs` of the changed run for an example of a batch.
+        """
+        before = self.value(self.unchanged)
+        noise = noise_of([self.value(run) - before for run in perturbed])
+        row = _row(self.unchanged, self.position, 0)
+        if perturbed and self.ids is not None and row is not None:
+            # In half precision, the few runs can have equal logits. The distance between two
+            # numbers of the dtype is at most `eps` times their size.
+            size = float(row[list(self.ids)].detach().abs().max())
+            noise = max(noise, torch.finfo(row.dtype).eps * size)
+        if outputs is not None and self.of_hidden_states:
+            after = self.value(outputs, example)
+            others = [replace(self, unchanged=run).value(outputs, example) for run in perturbed]
+            noise = max(noise, noise_of([other - after for other in others]))
+        return noise
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
@@ -186,7 +208,7 @@ def _row(outputs: Any, position: int | None, example: int) -> torch.Tensor | Non
     return row if logits.dim() == 2 else row[-1 if position is None else position]
 
 
-def _example(value: Any, one: Any, example: int) -> Any:
+def example_of(value: Any, one: Any, example: int) -> Any:
     """Return the part of a batch's output that belongs to one example.
 
     `value` is the output for the batch, or an entry of this output. `one` is the output, or the
@@ -202,11 +224,11 @@ def _example(value: Any, one: Any, example: int) -> Any:
                 value = value.narrow(axis, example, 1)
         return value
     if isinstance(value, Mapping):
-        parts = {name: _example(item, one[name], example) for name, item in value.items()}
+        parts = {name: example_of(item, one[name], example) for name, item in value.items()}
         return type(value)(**parts)
     if type(value) in (tuple, list):
         pairs = zip(value, one, strict=True)
-        return type(value)(_example(*pair, example) for pair in pairs)
+        return type(value)(example_of(*pair, example) for pair in pairs)
     return value
 
 

@@ -64,9 +64,9 @@ _MAX_STEPS = 256
 # the backward pass. The memory check before the runs uses this number.
 _NUM_SAVED = 6
 # The attributions of a layer by "integrated gradients" should sum to the decrease of the answer
-# without the attention of the layer. This is checked only if the decrease is larger than
-# `_MIN_LOSS` times max(1, |answer|). The relative deviation from a smaller decrease would be mostly
-# rounding error.
+# without the attention of the layer. This is checked only if the decrease is larger than the noise
+# and than `_MIN_LOSS` times max(1, |answer|). The relative deviation from a smaller decrease would
+# be mostly rounding error.
 _MIN_LOSS = 1e-4
 # Names of attributions in captions and in `AttentionStack.measure`, by method. The attributions of
 # all other methods have the name of the method.
@@ -460,6 +460,7 @@ def _integrated(
             calls[module_run] = call
 
     runner.run([Copy()], take)
+    runner.measure_noise()
     vectors: dict[ModuleRun, _Vectors] = {}
     worst = 0.0
     for number, ((stack, layer), module_run) in enumerate(sorted(layers.items()), 1):
@@ -492,7 +493,7 @@ def _integrated(
             mean = weighted.sum(dim=0).transpose(0, 1).cpu()
         lost = runner.before - float(results[-1].detach())
         added = float((mean.double() * own.outputs.double()).sum())
-        if abs(lost) > _MIN_LOSS * max(1.0, abs(runner.before)):
+        if abs(lost) > max(runner.noise, _MIN_LOSS * max(1.0, abs(runner.before))):
             worst = max(worst, abs(added - lost) / abs(lost))
         vectors[module_run] = replace(own, gradients=mean)
         report("layers", number, len(layers), "layer")

@@ -7,6 +7,7 @@ The unchanged run is a run of the model without the change.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,10 +33,9 @@ class Effect:
     before, after : float
         Answer of the unchanged and of the changed run.
     noise : float
-        Rounding error of the measurement: the change of the answer in a run that computes outputs
-        of heads again from the unchanged weights. A smaller effect is not significant.
-        `attnviz.intervene` computes only those outputs again that depend on changed weights.
-        `Ablate` changes no weights, so its noise is 0.
+        Bound of the rounding error of `change`, which at least 90 % of the errors do not exceed. A
+        change that is not larger shows nothing. The bound is estimated from runs of the unchanged
+        model in which the output of each module is rounded differently.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
         the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None
@@ -109,15 +109,15 @@ def share_of(outputs: Any, position: int | None, token: int) -> float:
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
-def effect_of(runner: Runner, answer: Answer, after: Any, identity: Any) -> Effect:
+def effect_of(runner: Runner, answer: Answer, after: Any, perturbed: Sequence[Any]) -> Effect:
     """Return the effect of a change, with None as `text_before` and `text_after`.
 
-    `after` are the model's outputs in the changed run. `identity` are the model's outputs in a run
-    that computes outputs of heads again from the unchanged weights. The answer of this run measures
-    the noise. Raise ValueError if the answer of the changed run is NaN or infinite.
+    `after` are the model's outputs in the changed run. `perturbed` are the outputs of
+    `Runner.perturbed`, from which the noise is estimated. If it is empty, the noise is 0. Raise
+    ValueError if the answer of the changed run is NaN or infinite.
     """
     value = answer.value(answer.unchanged)
-    noise = abs(answer.value(identity) - value)
+    noise = answer.noise(perturbed, after)
     effect = Effect(answer.measure, value, answer.value(after), noise, None, (), ())
     if not math.isfinite(effect.after):
         raise ValueError(

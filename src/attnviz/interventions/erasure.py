@@ -21,6 +21,7 @@ from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
+from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import show_progress
 
 # `sufficient_tokens` tries all subsets if at most this many tokens can be removed.
@@ -51,12 +52,16 @@ class ErasureCurve:
         order in which the answer never flips counts with the number of all erased tokens.
     measure : str
         Description of the answer.
+    noise : float
+        Bound of the rounding error of a difference of two answers, as in `TokenEffects`. The answer
+        may be 0 or negative only by rounding if its size does not exceed the noise.
 
     Examples
     --------
     >>> values, zeros = np.array([2.0, -1.0, -1.0]), np.zeros(3)
-    >>> ErasureCurve((1, 0), values, zeros, zeros, 1, 1.5, "logit of a minus logit of b")
-    <ErasureCurve of 2 tokens: logit of a minus logit of b flips after 1, at random after 1.5>
+    >>> ErasureCurve((1, 0), values, zeros, zeros, 1, 1.5, "logit of a minus logit of b", 0.01)
+    <ErasureCurve of 2 tokens: logit of a minus logit of b flips after 1, at random after 1.5 \
+(noise 0.01)>
     """
 
     order: tuple[int, ...]
@@ -66,12 +71,17 @@ class ErasureCurve:
     flips_after: int | None
     random_flips_after: float
     measure: str
+    noise: float
 
     def __repr__(self) -> str:
-        flips = "never flips" if self.flips_after is None else f"flips after {self.flips_after}"
+        flips, noise = "never flips", f"noise {format_small(self.noise)}"
+        if self.flips_after is not None:
+            flips = f"flips after {self.flips_after}"
+            if abs(self.values[self.flips_after]) <= self.noise:
+                noise = f"by no more than the {noise}"
         return (
             f"<ErasureCurve of {len(self.order)} tokens: {self.measure} {flips}, at random after "
-            f"{self.random_flips_after:.1f}>"
+            f"{self.random_flips_after:.1f} ({noise})>"
         )
 
 
@@ -196,6 +206,7 @@ def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
         int(flips[0]) if lost[0].any() else None,
         float(flips[1:].mean()),
         text.runner.answer.measure,
+        text.runner.noise,
     )
 
 
@@ -220,10 +231,13 @@ class SufficientTokens:
         empty text.
     measure : str
         Description of the answer.
+    noise : float
+        Bound of the rounding error of a difference of two answers, as in `TokenEffects`. If `value`
+        does not exceed it, the set may suffice only by rounding.
 
     Examples
     --------
-    >>> sufficient = SufficientTokens((1,), Tokens.of(["a", " b", " c"]), 1.0, 2.0, True, "")
+    >>> sufficient = SufficientTokens((1,), Tokens.of(["a", " b", " c"]), 1.0, 2.0, True, "", 0.1)
     >>> sufficient.texts
     ('b',)
     """
@@ -234,6 +248,7 @@ class SufficientTokens:
     before: float
     exact: bool
     measure: str
+    noise: float
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -313,7 +328,9 @@ def sufficient_tokens(
     with show_progress("tokens", shown=progress):
         kept, value = _smallest(text) if exact else _spared(text)
     positions = tuple(sorted(kept))
-    return SufficientTokens(positions, text.tokens, value, before, exact, measured.measure)
+    return SufficientTokens(
+        positions, text.tokens, value, before, exact, measured.measure, text.runner.noise
+    )
 
 
 def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:

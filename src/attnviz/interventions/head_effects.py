@@ -22,6 +22,7 @@ from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
 from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import part_of, show_progress
 
 Ablation = Literal["zero", "mean"]
@@ -43,9 +44,10 @@ class HeadEffects(Sequence[Values]):
         Standard errors of the means in `values`, in the same shapes. None if there is only one
         text.
     noise : float
-        Rounding error of the measurement: the largest difference between the answer of an unchanged
-        copy of a text, in a batch with other copies, and the answer of the text alone. Smaller
-        effects are not significant.
+        Bound of the rounding error of an effect, which at least 90 % of the errors do not exceed.
+        An effect that is not larger shows nothing. The bound is estimated from runs of the
+        unchanged model in which the output of each module is rounded differently. For several
+        texts, it is the largest one.
     measure : str
         Description of the answer.
     stack : str
@@ -90,8 +92,8 @@ class HeadEffects(Sequence[Values]):
         )
         return (
             f"<HeadEffects of {self.num_texts} text{'s' if self.num_texts > 1 else ''}: head "
-            f"{layer}.{head} moves the {self.measure} most, by {value:+.4g} (noise "
-            f"{self.noise:.2g})>"
+            f"{layer}.{head} moves the {self.measure} most, by {value:+.4g} "
+            f"({describe_noise(np.concatenate(self.values).tolist(), self.noise)})>"
         )
 
 

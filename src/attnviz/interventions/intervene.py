@@ -111,9 +111,9 @@ def intervene(
 
     The attention functions of the model run without modification. Then the outputs of the changed
     heads at the changed queries are overwritten. The outputs of the other heads and queries of a
-    changed layer stay bit-identical. The model also runs without changes. In a third run, the
-    outputs that depend on changed weights are overwritten with values that are computed from the
-    unchanged weights. This third run measures the rounding error of the method (`Effect.noise`).
+    changed layer stay bit-identical. The model also runs without changes. In a third run, two or
+    four copies of the unchanged text round the outputs of all modules differently. The noise of the
+    effect is estimated from them (`Effect.noise`).
 
     Parameters
     ----------
@@ -306,9 +306,10 @@ class _Intervention:
         """
         change = runner.change(*changes)
         runner.ask(answer, position)
-        same = runner.forward(identity_of(change)).outputs
+        perturbed = runner.perturbed(runner.answer, identity_of(change))
         changed = runner.forward(change, self._kept)
-        effect = effect_of(runner, runner.answer_to(answer, changed.outputs), changed.outputs, same)
+        measured = runner.answer_to(answer, changed.outputs)
+        effect = effect_of(runner, measured, changed.outputs, perturbed)
         effect = replace(effect, text_before=texts[0], text_after=texts[1])
         record = runner.example.record(changed, self._kept)
         made = changed_record(runner, record, changes, effect)

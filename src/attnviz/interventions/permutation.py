@@ -21,6 +21,7 @@ from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
+from attnviz.utils.numbers import format_small
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +36,9 @@ class PermutationEffect:
         With ``answer=``, or if the model has fewer than two logits, the absolute change of the
         answer.
     noise : float
-        Rounding error of the measurement: the number as in `values` for a run without a
-        permutation, in which the output of the query is computed again from the unchanged weights.
+        Bound of the rounding error of `values`, as in `Effect`. It is at least the number as in
+        `values` for a run without a permutation, in which the output of the query is computed again
+        from the unchanged weights.
     num_keys : int
         Number of keys among which the weights were permuted.
     measure : str
@@ -56,8 +58,13 @@ class PermutationEffect:
     def __repr__(self) -> str:
         return (
             f"<PermutationEffect: {self.measure} moves by {self.median:.4g}, the median of "
-            f"{len(self.values)} permutations (noise {self.noise:.2g})>"
+            f"{len(self.values)} permutations ({self._noise})>"
         )
+
+    @property
+    def _noise(self) -> str:
+        is_noise = self.median <= self.noise
+        return f"{'no more than the ' if is_noise else ''}noise {format_small(self.noise)}"
 
     @property
     def median(self) -> float:
@@ -163,8 +170,9 @@ def permutation_effect(
         change = LayerChange((num_queries, len(row)), attend, {head: np.array([token])})
         copies.append(Copy({runner.module_runs[attention_stack.name, layer]: change}))
     answers = np.array(runner.answers(copies, doing="permutations", unit="forward"))
-    noise, *values = np.abs(answers - runner.before)
-    return PermutationEffect(np.array(values), float(noise), len(keys), runner.answer.measure)
+    again, *values = np.abs(answers - runner.before)
+    noise = max(float(again), runner.noise)
+    return PermutationEffect(np.array(values), noise, len(keys), runner.answer.measure)
 
 
 def _ask(runner: Runner, answer: Any, position: int | str | None) -> None:

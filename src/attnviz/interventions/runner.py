@@ -33,9 +33,10 @@ from attnviz.extraction.capture.forward import Forward, arguments_of, run_forwar
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
-from attnviz.interventions.answer import Answer, answer_of, reading_of
+from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of
 from attnviz.interventions.changes import Change, ModuleRuns, plan_of
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
+from attnviz.interventions.rounding import perturb
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.cleanup import Cleanup
@@ -52,6 +53,10 @@ _TOKENS_AT_ONCE = 4096
 # value).
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
+# Number of perturbed runs from which the noise is estimated, by the dtype of the model.
+# `_PERTURBED_HALF` is the number for all other dtypes, whose noise is larger.
+_PERTURBED = {torch.float32: 2, torch.float64: 2}
+_PERTURBED_HALF = 4
 
 
 def copies_per_batch(num_tokens: int) -> int:
@@ -121,8 +126,10 @@ class Runner:
     before : float
         Answer of the unchanged run.
     noise : float
-        Rounding error of the measurement: the largest difference between `before` and the answer of
-        an unchanged copy in a batch so far.
+        Noise of the effects that were measured so far: a number that at least 90 % of their
+        rounding errors do not exceed. It is estimated from runs with perturbed outputs of modules
+        (see `rounding`), and is at least the largest difference between `before` and the answer of
+        an unchanged copy in a batch.
     """
 
     answer: Answer
@@ -179,6 +186,7 @@ class Runner:
         if self.reading.row is None or self.outputs.logits.shape[1] >= needed:
             return False
         self.outputs = self.forward(None).outputs
+        self.__dict__.pop("_perturbed", None)
         return True
 
     def answer_to(self, answer: Any, changed: Any = None) -> Answer:
@@ -216,6 +224,7 @@ class Runner:
         the answer of `unchanged` differs even without other copies in its batch.
         """
         keys = [self._batch_key(copy) for copy in copies]
+        self.measure_noise()
         order = sorted(range(len(copies)), key=keys.__getitem__)
         starts = [start for _, start in keys]
         # Add an unchanged copy only to batches that run all blocks, or that skip the smallest or
@@ -250,6 +259,34 @@ class Runner:
         its output was changed. Gradients are disabled until `observe` enables them.
         """
         return self._run(copies, observe, start=min(map(self._start_of, copies)))
+
+    def measure_noise(self) -> None:
+        """Update `noise` with perturbed runs. Only the first call runs the model."""
+        self.noise = max(self.noise, self.answer.noise(self._perturbed))
+
+    def perturbed(self, answer: Answer, change: ForwardChange | None = None) -> list[Any]:
+        """Run the unchanged model a few times, with perturbed outputs of its modules.
+
+        Return the outputs of each run. The noise of effects on `answer` is estimated from them.
+        `change` is a change of the attention that does not change the answer, up to rounding. If
+        the text is short, the runs are copies in one batch.
+        """
+        copies = [Copy(change or {})] * _PERTURBED.get(self.model.dtype, _PERTURBED_HALF)
+        if self._separates and len(copies) <= copies_per_batch(self._longest):
+            try:
+                outputs = self._run(copies, perturbs=True)
+            except NotImplementedError:
+                raise
+            except Exception:  # noqa: BLE001 - a model that takes one example can raise any error
+                outputs = None
+            if outputs is not None:
+                parts = [example_of(outputs, self.outputs, index) for index in range(len(copies))]
+                before = answer.value(self.outputs)
+                most = self._rounding(before)
+                if all(abs(answer.value(part) - before) <= most for part in parts):
+                    return parts
+        # The model may not compute each copy separately.
+        return [self._run([copy], perturbs=True) for copy in copies]
 
     def is_unchanged(self, copy: Copy) -> bool:
         """Run one copy, and return whether its answer is that of the example, up to rounding."""
@@ -320,6 +357,9 @@ class Runner:
         answer = self.answer
         if copy.row is not None:
             answer = replace(answer, position=copy.row)
+        if answer.of_hidden_states:
+            # The rounding error of a similarity depends on the changed hidden states.
+            self.noise = max(self.noise, answer.noise(self._perturbed, outputs, index))
         return answer.value(outputs, index)
 
     def _is_unchanged(self, outputs: Any, index: int) -> bool:
@@ -347,8 +387,11 @@ class Runner:
         observe: Observer | None = None,
         *,
         start: int = 0,
+        perturbs: bool = False,
     ) -> Any:
         with Cleanup() as undo, undo:
+            if perturbs:
+                perturb(self.model, undo)
             skipped = self._blocks.replay(start, len(copies), undo) if start else []
             batch = self._batch_of(copies)
             if self._shortens_head and "logits_to_keep" not in batch.arguments:
@@ -381,6 +424,11 @@ class Runner:
             for name, sequence in batch.sequences.items()
         }
         return replace(batch, arguments=arguments, size=len(copies), sequences=sequences)
+
+    @cached_property
+    def _perturbed(self) -> list[Any]:
+        """Outputs of perturbed runs of the unchanged model."""
+        return self.perturbed(self.answer)
 
     @cached_property
     def _blocks(self) -> _Blocks:

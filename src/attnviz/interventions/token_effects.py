@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.record.tokens import Tokens, quote
+from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import show_progress
 
 
@@ -28,9 +29,9 @@ class TokenEffects:
         for tokens that cannot be removed: the token after which the answer is read and, with
         ``"mean color"``, tokens that are not patches of an image.
     noise : float
-        Rounding error of the measurement: the largest difference between the answer of an unchanged
-        copy of the text, in a batch with other copies, and the answer of the text alone. Smaller
-        effects are not significant.
+        Bound of the rounding error of an effect, which at least 90 % of the errors do not exceed.
+        An effect that is not larger shows nothing. The bound is estimated from runs of the
+        unchanged model in which the output of each module is rounded differently.
     measure : str
         Description of the answer.
     removal : {"mask", "mean embedding", "delete", "mean color"}
@@ -60,7 +61,7 @@ class TokenEffects:
         return (
             f"<TokenEffects of {len(self.tokens)} tokens ({self.removal}): "
             f"{token} ({most}) moves the {self.measure} most, by "
-            f"{self.values[most]:+.4g} (noise {self.noise:.2g})>"
+            f"{self.values[most]:+.4g} ({describe_noise(self.values.tolist(), self.noise)})>"
         )
 
 

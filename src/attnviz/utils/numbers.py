@@ -6,7 +6,7 @@ Readers see the typographic minus sign (U+2212).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +30,26 @@ def format_small(number: float) -> str:
     """
     digits, exponent, power = f"{float(f'{number:.2g}'):g}".partition("e")
     return f"{digits}e{format_signed(int(power), 'd')}" if exponent else digits
+
+
+def describe_noise(effects: Sequence[float], noise: float) -> str:
+    """Describe the noise of effects, and how many of the effects do not exceed it.
+
+    Effects that are NaN are ignored.
+
+    >>> describe_noise([-2.0, 0.01, math.nan], 0.02)
+    'noise 0.02, which 1 of 2 effects does not exceed'
+    >>> describe_noise([-2.0], 0.02), describe_noise([0.01], 0.02)
+    ('noise 0.02', 'noise 0.02, which no effect exceeds')
+    """
+    sizes = [abs(effect) for effect in effects if not math.isnan(effect)]
+    below = sum(size <= noise for size in sizes)
+    words = f"noise {format_small(noise)}"
+    if not below:
+        return words
+    if below == len(sizes):
+        return f"{words}, which no effect exceeds"
+    return f"{words}, which {below:,} of {len(sizes):,} effects do{'es' * (below == 1)} not exceed"
 
 
 def format_with_error(number: float, error: float) -> str:

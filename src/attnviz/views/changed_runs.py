@@ -111,12 +111,12 @@ class ChangedWeights:
 class _Run:
     """Results of a run with changed attention.
 
-    `outputs` has the outputs of the model, and `identity` those of the run that measures the noise
+    `outputs` has the outputs of the model, and `perturbed` those of the runs that measure the noise
     (see `ChangedRuns`). `weights` is None if there was too little memory.
     """
 
     outputs: Any
-    identity: Any
+    perturbed: list[Any]
     weights: ChangedWeights | None
 
 
@@ -130,11 +130,11 @@ class _Outcome:
 class ChangedRuns:
     """Runs of a view's model with changed attention, and a cache of their results.
 
-    A change replaces outputs of heads by recomputed outputs, which causes rounding errors. The
-    noise of an effect is the change of the answer that rounding errors alone cause. To measure it,
-    the outputs of all heads are computed again from the unchanged weights, at up to 256 queries of
-    each layer. If an attention module does not support this, the noise of each list of changes is
-    measured in a separate run.
+    The noise of an effect bounds its rounding error. To measure it, two or four copies of the
+    unchanged text round the outputs of all modules differently (see `Runner.perturbed`). The
+    outputs of all heads are also computed again from the unchanged weights, as a change does, at up
+    to 256 queries of each layer. If an attention module does not support this, the noise of each
+    list of changes is measured in a separate run.
 
     Parameters
     ----------
@@ -155,9 +155,9 @@ class ChangedRuns:
         self._source = source
         self.measured: Measured = None
         self._runner: Runner | None = None
-        #: Outputs of the run that measures the noise for all changes. None before the first run, or
+        #: Outputs of the runs that measure the noise for all changes. None before the first run, or
         #: if the noise must be measured separately for each list of changes.
-        self._identity: Any = None
+        self._perturbed: list[Any] | None = None
         #: Words for what the model predicts, such as "the next token".
         self._subject = ""
         self._values: dict[StackLayer, ProjectedValues] = {}
@@ -184,7 +184,7 @@ class ChangedRuns:
         else:
             runner = self.runner_for(answer)
             unchanged = runner.answer_to(answer)
-            effect = effect_of(runner, unchanged, runner.outputs, runner.outputs)
+            effect = effect_of(runner, unchanged, runner.outputs, [])
             sentence = self._unchanged_sentence(unchanged, effect, named=answer is not None)
         return {
             "sentence": sentence,
@@ -208,14 +208,14 @@ class ChangedRuns:
         elif not runner.require_logits(answer):
             runner.answer_to(answer)
             return runner
-        runner.answer_to(answer)
+        measured = runner.answer_to(answer)
         report("the noise", 1, 3, "run")
         try:
-            identity = runner.forward(_recompute_all_heads(runner)).outputs
+            perturbed = runner.perturbed(measured, _recompute_all_heads(runner))
         except NotImplementedError:
-            identity = None
+            perturbed = None
         self._runs.clear()
-        self._runner, self._identity = runner, identity
+        self._runner, self._perturbed = runner, perturbed
         return runner
 
     def weights(self, changes: Changes) -> ChangedWeights:
@@ -360,7 +360,7 @@ class ChangedRuns:
         if run is None:
             run = self._runs[changes] = self._new_run(runner, changes)
         answer, outline = runner.answer_to(requested, run.outputs), runner.outline
-        effect = effect_of(runner, answer, run.outputs, run.identity)
+        effect = effect_of(runner, answer, run.outputs, run.perturbed)
         described = [f"{description_of(one, outline.stack(one.stack))}." for one in changes]
         sentence = self._sentence(runner, changes, run, answer, effect)
         # Remove an old effect of these changes first, because a page lists the effects in the order
@@ -375,18 +375,18 @@ class ChangedRuns:
         If the noise could not be measured for all changes in one run, first run the model to
         measure the noise of these changes.
         """
-        change, identity = runner.change(*changes), self._identity
-        if identity is None:
+        change, perturbed = runner.change(*changes), self._perturbed
+        if perturbed is None:
             report("the noise", 0, 2, "run")
-            identity = runner.forward(identity_of(change)).outputs
+            perturbed = runner.perturbed(runner.answer_to(self.measured), identity_of(change))
         report("the changed run", 1, 2, "run")
         options = _as_shown(self._record, runner.outline)
         try:
             forward = runner.forward(change, options)
             record = runner.example.record(forward, options)
         except MemoryError:
-            return _Run(runner.forward(change).outputs, identity, None)
-        return _Run(forward.outputs, identity, self._weights_of(runner, record, changes))
+            return _Run(runner.forward(change).outputs, perturbed, None)
+        return _Run(forward.outputs, perturbed, self._weights_of(runner, record, changes))
 
     def _unchanged_sentence(self, answer: Answer, effect: Effect, *, named: bool) -> str:
         """Describe the unchanged run in a sentence for the reader of the view.

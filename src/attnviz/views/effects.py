@@ -17,7 +17,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.numbers import format_small
+from attnviz.utils.numbers import describe_noise
 from attnviz.views.position import PositionedView, same_tokens
 
 # Maximum number of characters of a note, which is displayed below a picture.
@@ -48,7 +48,8 @@ def note_of(value: Any, of: _Of) -> str | None:
         what = f"removing a token ({getattr(value, 'removal', 'mask')})"
     texts = getattr(value, "num_texts", 1)
     mean = f", mean of {texts:,} texts" if texts > 1 else ""
-    return f"effect of {what} on: {value.measure}{mean}; noise {format_small(value.noise)}"
+    noise = describe_noise(np.hstack(value.values).tolist(), value.noise)
+    return f"effect of {what} on: {value.measure}{mean}; {noise}"
 
 
 def notes_of(scores: Any, of: _Of) -> dict[str, str]:
