@@ -239,3 +239,80 @@ def test_a_norm_after_the_attention_is_no_gate(*, gated: bool) -> None:
             layer.self_attn.o_proj = torch.nn.Sequential(UnitNorm(), layer.self_attn.o_proj)
     with pytest.raises(NotImplementedError, match="no known output projection"):
         av.attribute(model, IDS, method="value norm")
+
+
+OTHERS = [torch.tensor([[7, 9, 31, 5, 88]]), torch.tensor([[61, 5, 12, 100, 3, 44, 71]])]
+
+
+def at_their_mean(model: Any, layer: int, head: int, texts: list[torch.Tensor]) -> Any:
+    """Set the input of the output projection to its mean over texts, by a plain hook.
+
+    Return the handle of the hook.
+    """
+    projection = model.model.layers[layer].self_attn.o_proj
+    seen: list[torch.Tensor] = []
+    handle = projection.register_forward_pre_hook(lambda _, args: seen.append(args[0][0]))
+    with torch.no_grad():
+        for text in texts:
+            model(text, use_cache=False)
+    handle.remove()
+    mean = torch.cat(seen).mean(dim=0)
+    width = len(mean) // HEADS
+    columns = slice(head * width, (head + 1) * width)
+
+    def edit(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        inputs = args[0].clone()
+        inputs[..., columns] = mean[columns]
+        return (inputs, *args[1:])
+
+    return projection.register_forward_pre_hook(edit)
+
+
+def answer_of(model: Any, text: torch.Tensor) -> float:
+    with torch.no_grad():
+        logits = model(text, use_cache=False).logits[0, -1].double()
+    return float(logits[5] - logits[7])
+
+
+@pytest.mark.parametrize(("model_type", "class_name", "gate_name"), GATED)
+def test_a_head_is_set_to_its_mean_after_the_gate(
+    model_type: str, class_name: str, gate_name: str
+) -> None:
+    model = tiny_model(model_type, class_name, {})
+    # Gates of a random model are almost 0.5 everywhere. Others change the mean of a product.
+    module = model.model.layers[-1].self_attn
+    with torch.no_grad():
+        getattr(module, gate_name).weight.mul_(8)
+    layer = av.extract(model, IDS).stacks["self"].layers[-1]
+    ablation = av.Ablate(layer, 1, stack="self", mean_of=OTHERS)
+    record = av.intervene(model, IDS, ablation, answer=(5, 7))
+    texts = [IDS, *OTHERS]
+    effects = av.head_effects(model, texts, answer=(5, 7), ablate="mean", stack="self")
+    before = answer_of(model, IDS)
+    handle = at_their_mean(model, layer, 1, OTHERS)
+    expected = answer_of(model, IDS) - before
+    handle.remove()
+    assert record.effect.change == pytest.approx(expected, abs=max(1e-6, 1e-4 * abs(expected)))
+    assert abs(expected) > 1e-4
+    of_texts = []
+    for index, text in enumerate(texts):
+        before = answer_of(model, text)
+        handle = at_their_mean(model, layer, 2, [*texts[:index], *texts[index + 1 :]])
+        of_texts.append(answer_of(model, text) - before)
+        handle.remove()
+    assert effects[-1][2] == pytest.approx(np.mean(of_texts), abs=1e-5)
+    assert answer_of(model, IDS) == pytest.approx(record.effect.before, abs=1e-5)
+
+
+def test_a_head_keeps_its_mean_while_the_model_generates() -> None:
+    model = tiny_model("afmoe", "AfmoeForCausalLM", {})
+    layer = len(model.model.layers) - 1
+    settings: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False}
+    ablation = av.Ablate(layer, [0, 1, 2, 3], mean_of=OTHERS)
+    record = av.intervene(model, IDS, ablation, generate=settings, progress=False)
+    handles = [at_their_mean(model, layer, head, OTHERS) for head in range(HEADS)]
+    own = model.generate(IDS, **settings, eos_token_id=None)
+    for handle in handles:
+        handle.remove()
+    stack = record.stacks["self"]
+    assert list(stack.query_tokens.ids)[COUNT:] == own[0, COUNT:].tolist()

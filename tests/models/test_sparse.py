@@ -187,7 +187,7 @@ def test_changes_of_the_encoder_apply_to_generations() -> None:
     generated = av.intervene(model, inputs, change, generate={"max_new_tokens": 2})
     start = torch.tensor([[model.config.decoder_start_token_id]])
     forward = av.intervene(model, {**inputs, "decoder_input_ids": start}, change)
-    assert abs(forward.effect.change) > 100 * forward.effect.noise
+    assert abs(forward.effect.change) > forward.effect.noise
     assert generated.effect.change == pytest.approx(forward.effect.change, rel=1e-3)
     for layer in (0, 1):
         weights = generated.stack("encoder").weights(layer=layer)

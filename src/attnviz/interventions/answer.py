@@ -167,18 +167,29 @@ class Answer:
         for a similarity, pass the `outputs` of the changed run for an example of a batch.
         """
         before = self.value(self.unchanged)
-        noise = noise_of([self.value(run) - before for run in perturbed])
-        row = _row(self.unchanged, self.position, 0)
-        if perturbed and self.ids is not None and row is not None:
-            # In half precision, the few runs can have equal logits. The distance between two
-            # numbers of the dtype is at most `eps` times their size.
-            size = float(row[list(self.ids)].detach().abs().max())
-            noise = max(noise, torch.finfo(row.dtype).eps * size)
+        changes = [abs(self.value(run) - before) for run in perturbed]
+        if self.ids is not None:
+            spreads = [self._spread(run) for run in perturbed]
+            changes = list(map(max, changes, spreads))
+        noise = noise_of(changes)
         if outputs is not None and self.of_hidden_states:
             after = self.value(outputs, example)
             others = [replace(self, unchanged=run).value(outputs, example) for run in perturbed]
             noise = max(noise, noise_of([other - after for other in others]))
         return noise
+
+    def _spread(self, perturbed: Any) -> float:
+        """Return the typical change of a difference of two logits in a perturbed run.
+
+        Two logits can change equally by chance, so this is a mean over all logits. It is at least
+        the distance of two numbers of the dtype, which is at most `eps` times their size.
+        """
+        row, other = (_row(run, self.position, 0) for run in (self.unchanged, perturbed))
+        if row is None or other is None or self.ids is None:
+            return 0.0
+        size = float(row[list(self.ids)].detach().abs().max()) * torch.finfo(row.dtype).eps
+        changes = (other.detach().double() - row.detach().double())[torch.isfinite(row)]
+        return max(size, math.sqrt(2 * float(changes.square().mean())))
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:

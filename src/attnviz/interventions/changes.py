@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange, ModuleRun
 from attnviz.record.attention import (
@@ -54,6 +55,22 @@ TokenSelector = int | str | Sequence[int | str] | Flags | None
 _ROUNDING = 1e-3
 # Maximum number of tokens that the description of a change lists by name.
 _NAMED = 4
+
+
+class MeanOutputs(NamedTuple):
+    """Mean outputs of the heads of an attention module.
+
+    Attributes
+    ----------
+    vectors : Tensor
+        One vector per head, (heads, value_dim).
+    projection : Module or None
+        Output projection of the module, if the module multiplies the outputs of its heads by a
+        gate. Then `vectors` are means of the outputs after the gate.
+    """
+
+    vectors: torch.Tensor
+    projection: nn.Module | None
 
 
 class Change(ABC):
@@ -196,8 +213,9 @@ class Ablate(Change):
         Name of the stack. Required if the model has several stacks.
     mean_of : object or list, optional
         Other texts, each as the inputs of `attnviz.extract`. The output of the head at every query
-        is replaced by the head's mean output over all tokens of these texts. `factor` cannot be
-        combined with `mean_of`.
+        is replaced by the head's mean output over all tokens of these texts. If the head has a
+        gate, this is the output after the gate, which the head adds to the residual stream.
+        `factor` cannot be combined with `mean_of`.
 
     Raises
     ------
@@ -215,9 +233,9 @@ class Ablate(Change):
     factor: float = 0.0
     stack: str | None = None
     mean_of: Any = None
-    #: Mean outputs of the heads for each (stack, layer), (heads, value_dim). None, except in the
-    #: copies that `with_means` returns.
-    _means: Mapping[tuple[str, int], torch.Tensor] | None = field(
+    #: Mean outputs of the heads for each (stack, layer). None, except in the copies that
+    #: `with_means` returns.
+    _means: Mapping[StackLayer, MeanOutputs] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
@@ -242,7 +260,8 @@ class Ablate(Change):
                 f"mean_of: the texts did not run through layer {layer} of stack {stack.name!r}, so "
                 "that its mean is unknown"
             )
-        return LayerChange(_shape(stack), outputs={head: means[head] for head in heads})
+        outputs = {head: means.vectors[head] for head in heads}
+        return LayerChange(_shape(stack), outputs=outputs, projection=means.projection)
 
     def _describe(self, stack: AttentionStack) -> str:
         if self.mean_of is not None:
@@ -254,10 +273,10 @@ class Ablate(Change):
         return f"The output is multiplied by {self.factor:g} in {self._where(stack)}"
 
 
-def with_means(change: Ablate, means: Mapping[tuple[str, int], torch.Tensor]) -> Ablate:
+def with_means(change: Ablate, means: Mapping[StackLayer, MeanOutputs]) -> Ablate:
     """Return a copy of `change` that stores the mean outputs of the heads.
 
-    `means` has these mean outputs for each (stack, layer), (heads, value_dim).
+    `means` has these mean outputs for each (stack, layer).
     """
     made = replace(change)
     object.__setattr__(made, "_means", means)

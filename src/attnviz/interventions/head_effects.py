@@ -129,7 +129,7 @@ def head_effects(
         Token after which the answer is read, by position or text. The last token by default.
     ablate : {"zero", "mean"}
         ``"zero"`` replaces the head's output by 0. ``"mean"`` replaces it by its mean over all
-        tokens of the other texts, and needs at least two texts.
+        tokens of the other texts, after the gate if the head has one, and needs at least two texts.
     stack : str, optional
         Name of the stack, the first one by default.
     target : str, optional

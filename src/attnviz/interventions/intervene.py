@@ -111,9 +111,9 @@ def intervene(
 
     The attention functions of the model run without modification. Then the outputs of the changed
     heads at the changed queries are overwritten. The outputs of the other heads and queries of a
-    changed layer stay bit-identical. The model also runs without changes. In a third run, two or
-    four copies of the unchanged text round the outputs of all modules differently. The noise of the
-    effect is estimated from them (`Effect.noise`).
+    changed layer stay bit-identical. The model also runs without changes. In a third run, the
+    unchanged model rounds the outputs of its modules differently. This run estimates the noise of
+    the effect (`Effect.noise`). In half precision, it has two copies of the text.
 
     Parameters
     ----------

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.linear import RuleCall
-from attnviz.interventions.changes import ModuleRuns, StackLayer
+from attnviz.extraction.capture.outputs import FollowedOutputs
+from attnviz.interventions.changes import MeanOutputs, ModuleRuns, StackLayer
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
+from attnviz.utils.cleanup import Cleanup
 
-#: For each run of an attention module within a forward, the sum of each head's outputs over all
-#: tokens of an example, (heads, value_dim), float64, and the number of these tokens.
-Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]
-#: For each run of an attention module, the mean output of each head, (heads, value_dim).
-Means = Mapping[ModuleRun, torch.Tensor]
+
+class OutputSum(NamedTuple):
+    """Sum of the outputs of each head of an attention module over all tokens of an example.
+
+    Attributes
+    ----------
+    total : Tensor
+        One sum per head, (heads, value_dim), float64.
+    num_tokens : int
+        Number of tokens.
+    projection : Module or None
+        As in `MeanOutputs`.
+    """
+
+    total: torch.Tensor
+    num_tokens: int
+    projection: nn.Module | None
+
+
+#: Sum of outputs for each run of an attention module within a forward.
+Sums = Mapping[ModuleRun, OutputSum]
+#: Mean outputs for each run of an attention module.
+Means = Mapping[ModuleRun, MeanOutputs]
 
 
 def sums_of(example: Example) -> Sums:
@@ -25,9 +47,18 @@ def sums_of(example: Example) -> Sums:
     The example must have no padding, because padding tokens would be counted. Attention modules are
     left out if the axes of their outputs are not known.
     """
-    sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
+    sums: dict[ModuleRun, OutputSum] = {}
+
+    def after_gate(
+        call: AttentionCall, projection: nn.Module, gate: torch.Tensor | None
+    ) -> OutputSum | None:
+        if gate is None:
+            return None
+        gated = call.output.detach().double() * gate.double()
+        return OutputSum(gated.sum(dim=(0, 1)), gated.shape[1], projection)
 
     def add(call: AttentionCall, module_run: ModuleRun) -> None:
+        following.observe(call, module_run)
         # A module may call the attention function several times in one run. Use only the first
         # call, so that each token is counted once. If a linear layer calls its rule several times,
         # as in Zamba, each call has other heads. Therefore use all of these calls.
@@ -39,11 +70,14 @@ def sums_of(example: Example) -> Sums:
             return
         total = output.detach().double().sum(dim=(0, 1))
         if module_run in sums:
-            total = torch.cat([sums[module_run][0], total])
-        sums[module_run] = total, output.shape[1]
+            total = torch.cat([sums[module_run].total, total])
+        sums[module_run] = OutputSum(total, output.shape[1], None)
 
-    example.forward(MINIMAL_CAPTURE, None, observe=add)
-    return sums
+    following = FollowedOutputs(example.loaded.model, after_gate)
+    with Cleanup() as undo, undo:
+        following.watch(undo)
+        example.forward(MINIMAL_CAPTURE, None, observe=add)
+    return {**sums, **{run: following.found[run] for run in sums if run in following.found}}
 
 
 def means_of(sums: Sequence[Sums]) -> Means:
@@ -52,15 +86,17 @@ def means_of(sums: Sequence[Sums]) -> Means:
     `sums` has one entry per text. Runs of modules that are not in the sums of every text are left
     out.
     """
-    means: dict[ModuleRun, torch.Tensor] = {}
-    for module_run in sums[0]:
+    means: dict[ModuleRun, MeanOutputs] = {}
+    for module_run, first in sums[0].items():
         if all(module_run in text_sums for text_sums in sums):
-            total = torch.stack([text_sums[module_run][0] for text_sums in sums]).sum(dim=0)
-            means[module_run] = total / sum(text_sums[module_run][1] for text_sums in sums)
+            of_texts = [text_sums[module_run] for text_sums in sums]
+            total = torch.stack([one.total for one in of_texts]).sum(dim=0)
+            mean = total / sum(one.num_tokens for one in of_texts)
+            means[module_run] = MeanOutputs(mean, first.projection)
     return means
 
 
-def means_by_layer(means: Means, module_runs: ModuleRuns) -> dict[StackLayer, torch.Tensor]:
+def means_by_layer(means: Means, module_runs: ModuleRuns) -> dict[StackLayer, MeanOutputs]:
     """Return the mean outputs of the heads of each layer of each stack.
 
     Layers without means are left out.

@@ -19,17 +19,17 @@ from attnviz.extraction.models import hook
 from attnviz.utils.cleanup import Cleanup
 
 # Multiple of the root mean square of the changes in perturbed runs that is the noise of an effect.
-# Measured errors of effects are smaller than these changes, but a few runs do not determine the
-# root mean square well. With a factor of 2, about 97 % of the errors do not exceed the noise
+# Perturbations are about twice as large as rounding errors, and an effect has the errors of two
+# answers. With this factor, more than 95 % of the errors do not exceed the noise
 # (benchmarks/noise.py).
-_FACTOR = 2.0
+_FACTOR = 1.25
 # Relative precision of matrix products in float32, by torch's setting. "high" is TF32 and "medium"
 # is bfloat16 on processors that have them.
 _EPS_OF_PRODUCTS = {"high": 2.0**-10, "medium": 2.0**-7}
 # Largest relative perturbation, in units of the distance from 1 to the next number of the dtype. In
-# half precision, one unit is enough, because products are summed in float32 and rounded once. In
-# float32 and float64, each partial sum is rounded.
-_PERTURBATION_HALF, _PERTURBATION = 1.0, 2.0
+# half precision, products are summed in float32 and rounded once. In float32 and float64, each
+# partial sum is rounded.
+_PERTURBATION_HALF, _PERTURBATION = 1.0, 5.0
 
 
 def noise_of(changes: Sequence[float]) -> float:
@@ -58,7 +58,7 @@ class _Perturbation:
         self._last: torch.Tensor | None = None
 
     def of_module(self, _: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Return the perturbed output. Of a tuple, only the first entry is perturbed."""
+        """Return the perturbed output. If it is a tuple, only its first entry is perturbed."""
         if type(output) is tuple and output:
             return (self._perturbed(inputs, output[0]), *output[1:])
         return self._perturbed(inputs, output)
@@ -72,11 +72,10 @@ class _Perturbation:
         device, dtype = output.device, torch.promote_types(output.dtype, torch.float32)
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(0)
-        random = torch.rand(
-            output.shape, generator=self._generators[device], device=device, dtype=dtype
-        )
-        factors = (2 * random - 1).mul_(_largest(output.dtype)).add_(1)
-        perturbed = (output * factors).to(output.dtype)
+        largest = _largest(output.dtype)
+        factors = torch.empty(output.shape, device=device, dtype=dtype)
+        factors.uniform_(1 - largest, 1 + largest, generator=self._generators[device])
+        perturbed = factors.mul_(output).to(output.dtype)
         # Masks may have the lowest number of the dtype, which must not become infinite.
         self._last = torch.where(perturbed.isfinite(), perturbed, output)
         return self._last

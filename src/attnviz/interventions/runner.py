@@ -53,10 +53,11 @@ _TOKENS_AT_ONCE = 4096
 # value).
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
-# Number of perturbed runs from which the noise is estimated, by the dtype of the model.
-# `_PERTURBED_HALF` is the number for all other dtypes, whose noise is larger.
-_PERTURBED = {torch.float32: 2, torch.float64: 2}
-_PERTURBED_HALF = 4
+# Number of perturbed runs from which the noise of one effect is estimated, and the number for many
+# effects on a text, by the dtype of the model. `_PERTURBED_HALF` is for all other dtypes. Their
+# noise is often as large as effects, so it is estimated from more runs.
+_PERTURBED = {torch.float32: (1, 1), torch.float64: (1, 1)}
+_PERTURBED_HALF = (2, 4)
 
 
 def copies_per_batch(num_tokens: int) -> int:
@@ -264,28 +265,29 @@ class Runner:
         """Update `noise` with perturbed runs. Only the first call runs the model."""
         self.noise = max(self.noise, self.answer.noise(self._perturbed))
 
-    def perturbed(self, answer: Answer, change: ForwardChange | None = None) -> list[Any]:
-        """Run the unchanged model a few times, with perturbed outputs of its modules.
+    def perturbed(
+        self, answer: Answer, change: ForwardChange | None = None, *, many: bool = False
+    ) -> list[Any]:
+        """Run the unchanged model, with perturbed outputs of its modules.
 
         Return the outputs of each run. The noise of effects on `answer` is estimated from them.
-        `change` is a change of the attention that does not change the answer, up to rounding. If
-        the text is short, the runs are copies in one batch.
+        `change` is a change of the attention that does not change the answer, up to rounding.
+        `many` is whether many effects are measured. The model runs once in float32 and float64, and
+        a few times in half precision. If the text is short, these runs are copies in one batch.
         """
-        copies = [Copy(change or {})] * _PERTURBED.get(self.model.dtype, _PERTURBED_HALF)
-        if self._separates and len(copies) <= copies_per_batch(self._longest):
+        number = _PERTURBED.get(self.model.dtype, _PERTURBED_HALF)[many]
+        copies = [Copy(change or {})] * number
+        if self._separates and 1 < number <= copies_per_batch(self._longest):
             try:
                 outputs = self._run(copies, perturbs=True)
-            except NotImplementedError:
-                raise
-            except Exception:  # noqa: BLE001 - a model that takes one example can raise any error
-                outputs = None
-            if outputs is not None:
-                parts = [example_of(outputs, self.outputs, index) for index in range(len(copies))]
+                parts = [example_of(outputs, self.outputs, index) for index in range(number)]
                 before = answer.value(self.outputs)
-                most = self._rounding(before)
-                if all(abs(answer.value(part) - before) <= most for part in parts):
-                    return parts
-        # The model may not compute each copy separately.
+                off = [abs(answer.value(part) - before) for part in parts]
+            except Exception:  # noqa: BLE001 - a model that takes one example can raise any error
+                off = []
+            if off and max(off) <= self._rounding(before):
+                return parts
+        # Run each copy alone, because the model may not compute each copy of a batch separately.
         return [self._run([copy], perturbs=True) for copy in copies]
 
     def is_unchanged(self, copy: Copy) -> bool:
@@ -428,7 +430,7 @@ class Runner:
     @cached_property
     def _perturbed(self) -> list[Any]:
         """Outputs of perturbed runs of the unchanged model."""
-        return self.perturbed(self.answer)
+        return self.perturbed(self.answer, many=True)
 
     @cached_property
     def _blocks(self) -> _Blocks:

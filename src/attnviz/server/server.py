@@ -430,9 +430,9 @@ class OutcomeHeader(TypedDict):
     """Header of a reply with the effect of changes on the answer.
 
     The answer is the number that is measured, for example the logit of one token minus the logit of
-    another. The noise is the change of the answer that rounding errors alone cause, measured by
-    computing the attention again without a change. An effect that is not larger than the noise is
-    not significant.
+    another. The noise bounds the rounding error of the effect. It is estimated from runs of the
+    unchanged model in which the output of each module is rounded differently. An effect that is not
+    larger than the noise shows nothing.
 
     Attributes
     ----------

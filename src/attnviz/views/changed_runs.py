@@ -130,11 +130,11 @@ class _Outcome:
 class ChangedRuns:
     """Runs of a view's model with changed attention, and a cache of their results.
 
-    The noise of an effect bounds its rounding error. To measure it, two or four copies of the
-    unchanged text round the outputs of all modules differently (see `Runner.perturbed`). The
-    outputs of all heads are also computed again from the unchanged weights, as a change does, at up
-    to 256 queries of each layer. If an attention module does not support this, the noise of each
-    list of changes is measured in a separate run.
+    The noise of an effect bounds its rounding error. To measure it, the unchanged model runs with
+    perturbed outputs of its modules (see `Runner.perturbed`). The outputs of all heads are also
+    computed again from the unchanged weights, as a change does, at up to 256 queries of each layer.
+    If an attention module does not support this, the noise of each list of changes is measured in a
+    separate run.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class ChangedRuns:
         measured = runner.answer_to(answer)
         report("the noise", 1, 3, "run")
         try:
-            perturbed = runner.perturbed(measured, _recompute_all_heads(runner))
+            perturbed = runner.perturbed(measured, _recompute_all_heads(runner), many=True)
         except NotImplementedError:
             perturbed = None
         self._runs.clear()

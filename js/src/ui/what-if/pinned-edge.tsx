@@ -5,8 +5,8 @@
  *
  * The value norm of a key is the norm of the vector that the key adds to the output of the head for
  * the query. The share is the value norm of the pinned key, divided by the sum of the value norms
- * of all keys. The effect is the change of the measured answer. The noise is the change that
- * rounding errors alone cause.
+ * of all keys. The effect is the change of the measured answer. The noise bounds its rounding
+ * error.
  */
 
 import { useComputed, useSignalEffect } from "@preact/signals";

@@ -71,11 +71,12 @@ describe("a bar", () => {
 });
 
 describe("descriptions of effects", () => {
-  const scale = { name: "effect", note: "effect of x; noise 0.01", end: 14.86 };
+  const note = "effect of x; noise 0.01, which 3 of 12 effects do not exceed";
+  const scale = { name: "effect", note, end: 14.86 };
   sentences({
     "−14.9": effectText(scale, -14.86),
     none: effectText(scale, null),
-    "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.":
+    "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01, which 3 of 12 effects do not exceed.":
       effectsInWords(scale, "below heads"),
   });
 });

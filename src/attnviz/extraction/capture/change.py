@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.capture.sparse import SparseCall
+from attnviz.extraction.models import hook
 from attnviz.record.attention import (
     LayerAttention,
     QueryKeyAttention,
@@ -28,6 +31,7 @@ from attnviz.record.attention import (
 )
 from attnviz.record.softmax import as_rows, row_tiles
 from attnviz.record.units import in_units
+from attnviz.utils.cleanup import Cleanup
 
 
 def _itself(attention: LayerAttention) -> LayerAttention:
@@ -54,6 +58,9 @@ class LayerChange:
         For each head with replaced output, the vector that replaces its output at every query,
         (value_dim,), or one vector per query, (queries, value_dim). The head's factor is applied
         afterwards.
+    projection : Module or None
+        Output projection of the module, if the module multiplies the outputs of heads by a gate.
+        Then `outputs` replace the outputs after the gate, which are the input of the projection.
     """
 
     shape: tuple[int, int]
@@ -61,6 +68,7 @@ class LayerChange:
     rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     factors: Mapping[int, float] = field(default_factory=dict)
     outputs: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    projection: nn.Module | None = None
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -102,6 +110,7 @@ class LayerChange:
             rows,
             factors,
             {**self.outputs, **later.outputs},
+            self.projection or later.projection,
         )
 
 
@@ -158,6 +167,44 @@ def _filled_keys(attention: StoredAttention, num_keys: int) -> StoredAttention:
     return attention
 
 
+class OutputsAfterGate:
+    """Replacement of outputs of heads after the gate, in the input of the output projection.
+
+    Parameters
+    ----------
+    undo : Cleanup
+        The hooks are removed when its ``with`` block ends.
+    """
+
+    def __init__(self, undo: Cleanup) -> None:
+        self._undo = undo
+        # For each output projection that will run next, the call whose output it gets, and the
+        # changes of this call for each example.
+        self._waiting: dict[nn.Module, tuple[AttentionCall, Sequence[LayerChange | None]]] = {}
+        self._hooked: set[nn.Module] = set()
+
+    def wait(self, call: AttentionCall, changes: Sequence[LayerChange | None]) -> None:
+        """Replace the outputs when the projection of `call` runs. Nothing changes without gates."""
+        for projection in {change.projection for change in changes if change is not None}:
+            if projection is None:
+                continue
+            if projection not in self._hooked:
+                self._hooked.add(projection)
+                hook(self._undo, projection.register_forward_pre_hook, self._replace)
+            self._waiting[projection] = call, changes
+
+    def _replace(self, projection: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        waiting = self._waiting.pop(projection, None)
+        if waiting is None:
+            return None
+        call, changes = waiting
+        gated = inputs[0].reshape(call.output.shape).clone()
+        for output, change in zip(gated, changes, strict=True):
+            if change is not None and change.projection is projection:
+                _replace_outputs(output, change, edited=True)
+        return gated.reshape(inputs[0].shape), *inputs[1:]
+
+
 def change_outputs(
     call: AttentionCall,
     changes: Sequence[LayerChange | None],
@@ -165,6 +212,7 @@ def change_outputs(
     positions: Sequence[Positions],
     name: str,
     *,
+    after_gate: OutputsAfterGate,
     edited: bool = False,
     block: Block | None = None,
 ) -> None:
@@ -174,7 +222,8 @@ def change_outputs(
     `positions` has the queries and keys of each example that are not padding. `name` is the path of
     the module. `edited` is whether `edit_weights` has already changed the weights of this call. If
     so, only heads with a replaced output are overwritten. `block` is the location of the call in
-    the text. It is None outside of a generation, where a call has all queries and keys.
+    the text. It is None outside of a generation, where a call has all queries and keys. Outputs
+    after a gate are replaced by `after_gate`, when the output projection runs.
 
     Raise NotImplementedError if the output of the call cannot be changed.
     """
@@ -195,6 +244,7 @@ def change_outputs(
         for output, change in zip(outputs, changes, strict=True):
             if change is not None:
                 _replace_outputs(output, change, edited=edited)
+    after_gate.wait(call, changes)
 
 
 def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool) -> None:

@@ -21,6 +21,7 @@ from attnviz.extraction.capture.change import (
     ForwardChange,
     LayerChange,
     ModuleRun,
+    OutputsAfterGate,
     change_outputs,
     edit_weights,
 )
@@ -275,6 +276,7 @@ class Collector:
 
         `observe` gets each call after the requested changes of its output.
         """
+        self._after_gate = OutputsAfterGate(undo)
 
         def receive(call: AttentionCall) -> None:
             if isinstance(call, SparseCall):
@@ -486,7 +488,15 @@ class Collector:
         if changes:
             module_run = (run.name, run.turn)
             edited = module_run in self.changed and call.weights is not None
-            change_outputs(call, changes, read, unpadded, run.name, edited=edited)
+            change_outputs(
+                call,
+                changes,
+                read,
+                unpadded,
+                run.name,
+                after_gate=self._after_gate,
+                edited=edited,
+            )
             self.changed.add(module_run)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:

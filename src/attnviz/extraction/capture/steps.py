@@ -23,6 +23,7 @@ from attnviz.extraction.capture.change import (
     Block,
     LayerChange,
     ModuleRun,
+    OutputsAfterGate,
     change_outputs,
     edit_weights,
 )
@@ -92,6 +93,7 @@ class ChangedSteps:
 
     def watch(self, undo: Cleanup) -> None:
         """Change attention in this thread until the ``with`` block of `undo` ends."""
+        self._after_gate = OutputsAfterGate(undo)
         register = self._model.register_forward_pre_hook
         hook(undo, register, self._begin_step, with_kwargs=True)
         self._running.watch(self._receive, undo, edit=self._edit_weights)
@@ -137,7 +139,16 @@ class ChangedSteps:
             return attentions
 
         changes = [change] * call.num_examples
-        change_outputs(call, changes, read, unpadded, name, edited=edited, block=block)
+        change_outputs(
+            call,
+            changes,
+            read,
+            unpadded,
+            name,
+            after_gate=self._after_gate,
+            edited=edited,
+            block=block,
+        )
         self._changed.add(module_run)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
