@@ -136,7 +136,6 @@ kernels: test-environment .kernels
 
 coverage: test-environment .kinds
 	PYTHONPATH=tests:.kinds $(VENV_PYTHON) -m model_types
-	PYTHONPATH=tests:.kinds $(VENV_PYTHON) -m model_types.names
 	$(VENV_PYTHON) -m pytest model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
 calls: test-environment

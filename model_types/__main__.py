@@ -130,13 +130,15 @@ def main() -> None:
     """Check the model types that the command line names, or all if it names none.
 
     If the command line names model types, write the rows to test-results/coverage-some.json.
-    Otherwise write them to test-results/coverage.json, and write docs/coverage.md.
+    Otherwise write them to test-results/coverage.json, check the names of tokens of all kinds of
+    tokenizers, and write docs/coverage.md.
     """
     # Call this before transformers is imported, because transformers imports torchvision.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from model_types.table import DOCUMENT, RESULTS, table
+    from model_types.names import sweep
+    from model_types.table import DOCUMENT, NAMES, RESULTS, table
 
     for name in _COMMON:
         importlib.import_module(name)
@@ -153,7 +155,9 @@ def main() -> None:
     results.parent.mkdir(exist_ok=True)
     results.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     if len(sys.argv) == 1:
-        DOCUMENT.write_text(table(rows))
+        names = list(sweep())
+        NAMES.write_text(json.dumps([asdict(row) for row in names], indent=1))
+        DOCUMENT.write_text(table(rows, names))
 
 
 if __name__ == "__main__":

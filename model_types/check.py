@@ -32,6 +32,7 @@ from model_types.cases import Case, override_of
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
 from model_types.control import unnoticed
 from model_types.inputs import find_inputs
+from model_types.places import places_of
 from model_types.reasons import NO_ATTENTION, READ
 from model_types.reference import (
     Weights,
@@ -82,6 +83,8 @@ class _EndedError(Exception):
 def _check(row: Row, case: Case) -> None:
     override = override_of(case)
     model, inputs = _prepared(row, case, override)
+    if not case.flag:
+        row.place_names, row.place_reason = places_of(case.model_type, model, inputs, override)
     own = _sharpened(row, model, inputs, override)
     comparison, arithmetic = _compared(row, model, inputs, own, override)
     row.error = comparison.error if comparison.matches else None

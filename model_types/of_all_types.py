@@ -11,14 +11,20 @@ import json
 import pytest
 
 from model_types.classes import share_of_classes
+from model_types.names import NamesRow
 from model_types.reasons import READ, REFUSED
 from model_types.rows import REFERENCED, Row
-from model_types.table import DOCUMENT, RESULTS, share, table, versions
+from model_types.table import DOCUMENT, NAMES, RESULTS, share, table, versions
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     return [Row.of(row) for row in json.loads(RESULTS.read_text())]
+
+
+@pytest.fixture(scope="module")
+def names() -> list[NamesRow]:
+    return [NamesRow(**row) for row in json.loads(NAMES.read_text())]
 
 
 def test_nearly_all_that_return_their_own_weights_are_right(rows: list[Row]) -> None:
@@ -86,8 +92,21 @@ def test_modules_that_cannot_be_changed_are_named(rows: list[Row]) -> None:
     assert [reason for reason in reasons if not reason.startswith("changes: ")] == []
 
 
-def test_the_table_is_of_these_rows_and_these_versions(rows: list[Row]) -> None:
+def test_no_place_is_wrong_or_missing_in_silence(rows: list[Row]) -> None:
+    wrong = {row.kind: row.place_reason for row in rows if row.place_names == "wrong"}
+    assert wrong == {}
+    assert sum(row.place_names == "whole" for row in rows) > 200
+
+
+def test_the_names_of_tokens_are_right(names: list[NamesRow]) -> None:
+    assert sum(not row.error for row in names) > 50
+    assert {row.kind: row.failed for row in names if row.failed} == {}
+
+
+def test_the_table_is_of_these_rows_and_these_versions(
+    rows: list[Row], names: list[NamesRow]
+) -> None:
     text = DOCUMENT.read_text()
 
     assert versions() in text
-    assert text == table(sorted(rows, key=lambda row: row.model_type.lower()))
+    assert text == table(sorted(rows, key=lambda row: row.model_type.lower()), names)

@@ -218,6 +218,8 @@ def _probe(model: PreTrainedModel, trial: _Trial, *, first: bool) -> dict[str, s
         special = torch.tensor(tokens.special)
         of_media = (moves.of(side) > moves.smallest(side)) & ~special
         marks = _placeholders(model, trial.inputs, len(tokens))
+        if len(tokens) in _object_counts(model.config):
+            continue
         if marks is not None:
             of_media &= marks
         if int(of_media.sum()) < 2:
@@ -294,14 +296,19 @@ class _Moves:
         return 1e-6 * float(self._before[side].norm(dim=1).max())
 
 
+def _object_counts(config: Any) -> set[int]:
+    """Return the possible numbers of queries of objects, which are not parts of an image."""
+    names = ("num_queries", "num_object_queries")
+    return {value for name in names if isinstance(value := getattr(config, name, None), int)}
+
+
 def _placeholders(model: PreTrainedModel, inputs: Inputs, count: int) -> torch.Tensor | None:
     """Return which of `count` tokens stand for a part of an image or sound, if they are a text."""
     ids = inputs.get("input_ids")
     numbers = [placeholder(model.config, kind) for kind in ("image", "audio", "video")]
     if ids is None or ids.shape[1] != count:
         return None
-    marks = torch.isin(ids[0], torch.tensor([n for n in numbers if n is not None], dtype=ids.dtype))
-    return marks if bool(marks.any()) else None
+    return torch.isin(ids[0], torch.tensor([n for n in numbers if n is not None], dtype=ids.dtype))
 
 
 def _agrees(parts: list[Any], token: int, most: int, trial: _Trial) -> bool:
@@ -327,7 +334,9 @@ def _end(tokens: Tokens, trial: _Trial) -> str:
         return ""
     step = times[1] - times[0]
     # Some extractors pad all sounds to a window.
-    window = getattr(trial.processor, "n_samples", 0) / trial.processor.sampling_rate
+    rate = trial.processor.sampling_rate
+    length = getattr(trial.processor, "default_audio_length", 0)
+    window = getattr(trial.processor, "n_samples", 0) / rate or length
     if any(end - 3 * step - 0.1 <= times[-1] <= end + step for end in (trial.seconds, window)):
         return ""
     return f"the last time is {times[-1]} of {trial.seconds:.2f} s"
@@ -388,6 +397,9 @@ def _sides(record: AttentionRecord) -> dict[str, Tokens]:
     for name, stack in record.stacks.items():
         if name.startswith("decoder") and not stack.query_tokens.ids:
             # Queries of objects, which some models choose from the image.
+            continue
+        if name.startswith("indexer"):
+            # The tokens of an indexer are those of the stack for which it chooses keys.
             continue
         sides[name] = stack.query_tokens
         if stack.key_tokens is not stack.query_tokens:
@@ -518,38 +530,40 @@ def _changer(inputs: Inputs, name: str) -> Any:
     return changed
 
 
-def _image_processor(model: PreTrainedModel) -> Any:
-    """Return the image processor of a model for small images, or None if it has none."""
+def _image_processors(model: PreTrainedModel, inputs: Inputs) -> Iterator[Any]:
+    """Yield image processors for small images: that of the model, then a usual one."""
     kind = model.config.model_type
     stem = kind.removesuffix("_model").removesuffix("_encoder").removesuffix("_vision")
-    for name in (kind, stem):
-        classes = IMAGE_PROCESSOR_MAPPING_NAMES.get(name)
-        if classes:
-            break
-    else:
-        return None
-    for backend in ("pil", "torchvision"):
-        maker = getattr(transformers, classes.get(backend) or "", None)
-        if maker is None:
-            continue
-        settings = _processor_settings(model.config, maker)
-        with suppress(Exception):
-            return maker(**settings)
-    return None
+    usual = "Siglip2ImageProcessorPil" if "spatial_shapes" in inputs else "Qwen2VLImageProcessorPil"
+    own = IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or IMAGE_PROCESSOR_MAPPING_NAMES.get(stem) or {}
+    for name in (own.get("pil"), own.get("torchvision"), usual):
+        maker = getattr(transformers, name or "", None)
+        if maker is not None:
+            with suppress(Exception):
+                yield maker(**_processor_settings(model.config, maker, inputs))
 
 
-def _processor_settings(config: Any, maker: Any) -> dict[str, Any]:
-    vision = getattr(config, "vision_config", config)
+def _vision_config(config: Any) -> Any:
+    whole = getattr(config, "vlm_config", config)
+    return getattr(whole, "vision_config", whole)
+
+
+def _processor_settings(config: Any, maker: Any, inputs: Inputs) -> dict[str, Any]:
+    vision = _vision_config(config)
 
     def setting(*names: str) -> Any:
         return next((v for n in names if (v := getattr(vision, n, None)) is not None), None)
 
     patch = setting("patch_size") or 8
     merge = setting("spatial_merge_size", "merge_size") or 1
+    pixels = inputs.get("pixel_values", inputs.get("hidden_states"))
+    frames = None
+    if pixels is not None and isinstance(patch, int) and pixels.dim() <= 3:
+        frames = pixels.shape[-1] // (3 * patch * patch) or None
     settings = {
         "patch_size": patch,
         "merge_size": merge,
-        "temporal_patch_size": setting("temporal_patch_size"),
+        "temporal_patch_size": frames,
         "do_resize": False,
         "min_pixels": 16,
         "max_pixels": 10**6,
@@ -565,10 +579,7 @@ def _processor_settings(config: Any, maker: Any) -> dict[str, Any]:
 
 def _of_image_processor(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
     """Yield trials whose images are encoded by the model's image processor."""
-    processor = _image_processor(model)
-    if processor is None:
-        return
-    vision = getattr(model.config, "vision_config", model.config)
+    vision = _vision_config(model.config)
     patch = getattr(vision, "patch_size", None) or 8
     side = 4 * (patch if isinstance(patch, int) else patch[-1])
     random = np.random.default_rng(3)
@@ -577,7 +588,11 @@ def _of_image_processor(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Tri
             random.integers(0, 256, (side * rows, side * columns, 3), dtype=np.uint8)
             for rows, columns in shape
         ]
-        trial = _image_trial(model, inputs, processor, images)
+        trials = (
+            _image_trial(model, inputs, processor, images)
+            for processor in _image_processors(model, inputs)
+        )
+        trial = next(filter(None, trials), None)
         if trial is not None:
             yield trial
 
@@ -597,6 +612,12 @@ def _image_trial(
             arguments["grid_thw"] = out["image_grid_thw"]
         if "hidden_states" in inputs and "pixel_values" not in names:
             arguments["hidden_states"] = out["pixel_values"]
+        if (
+            "pixel_values" in inputs
+            and inputs["pixel_values"].dim() == out["pixel_values"].dim() + 1
+        ):
+            # Some models get the patches with an axis of examples.
+            arguments["pixel_values"] = out["pixel_values"][None]
         return arguments
 
     accepted = _accepted(model, lambda: inputs | encoded(images))

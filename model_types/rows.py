@@ -109,6 +109,11 @@ class Row:
         Error message, if no stack could be changed although the extraction succeeded. Otherwise "".
     notes : list of str
         Notes of the record, warnings, and notes about the comparison.
+    place_names : str
+        Result of the probe of places (see `places.places_of`): "whole", "in part", "none", "wrong",
+        or "" without an image, a sound or a time series.
+    place_reason : str
+        Stacks whose tokens have no place, or what is wrong. "" if all have the right place.
     seconds : float
         Duration of the check.
     """
@@ -131,6 +136,8 @@ class Row:
     changes: dict[str, StackChange] = field(default_factory=dict)
     unchanged: str = ""
     notes: list[str] = field(default_factory=list)
+    place_names: str = ""
+    place_reason: str = ""
     seconds: float = 0.0
 
     @property

@@ -15,12 +15,15 @@ from model_types.check import DIFFERENT, ROUNDING
 from model_types.classes import classes, flags, summary_of_classes
 from model_types.control import NOTICED
 from model_types.markdown import lines, number
+from model_types.names import NamesRow, names_section
+from model_types.places_table import places_section, places_summary
 from model_types.reasons import in_words, statement
 from model_types.rows import REFERENCED, Row
 
 _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
+NAMES = _ROOT / "test-results" / "coverage-names.json"
 
 # The page lists the stacks whose `StackChange.noise` is larger than this.
 _NOISY = 1e-4
@@ -75,14 +78,19 @@ def share(rows: Iterable[Row]) -> float:
     return sum(row.result == "ok" for row in counted) / max(1, len(counted))
 
 
-def table(all_rows: Sequence[Row]) -> str:
-    """Return the text of docs/coverage.md."""
+def table(all_rows: Sequence[Row], names: Sequence[NamesRow]) -> str:
+    """Return the text of docs/coverage.md.
+
+    `names` has the results for each kind of tokenizer (see `model_types.names`).
+    """
     rows = [row for row in all_rows if row.is_base]
     right = [row for row in rows if row.result == "ok"]
     parts = [
         _HEAD.format(versions=versions(), summary=_summary(rows, all_rows)),
         classes(all_rows),
         flags(all_rows),
+        places_section(all_rows),
+        "\n" + names_section(names),
         "\n## Model types that are right\n\n",
         "Stacks have their layers and heads. *Kept* says what a record keeps. *Error* is the "
         "largest difference of all layers and heads. *Peak* is the median of the rows' largest "
@@ -99,6 +107,7 @@ def table(all_rows: Sequence[Row]) -> str:
                 "Gate",
                 "Identity",
                 "Projection",
+                "Places",
             ),
             (
                 (
@@ -109,6 +118,7 @@ def table(all_rows: Sequence[Row]) -> str:
                     number(row.error),
                     "" if row.peak is None else f"{row.peak:.2f}",
                     *_changes(row),
+                    row.place_names,
                 )
                 for row in right
             ),
@@ -151,6 +161,7 @@ def _summary(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
             + ", ".join(f"{way} of {count} types" for way, count in ways.most_common())
             + ".",
             *summary_of_classes(all_rows),
+            *places_summary(all_rows),
             *_summary_of_changes(rows),
             f"- There are {len(rows)} model types. The others have no attention, do not return "
             "weights, or were not tested.",

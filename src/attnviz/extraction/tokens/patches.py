@@ -22,6 +22,7 @@ from attnviz.extraction.families import (
     PATCH_ROW_SIZES,
     TOKENS_AFTER_PATCHES,
     TOKENS_BEFORE_PATCHES,
+    config_values,
     families_in,
     family_of,
     frames_in_pixels,
@@ -244,6 +245,9 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
     attributes `names` of `config`. The result is empty if `tokens` have no ids.
     """
     identifiers = {getattr(config, name, None) for name in names} - {None}
+    if not identifiers:
+        # The configuration of the whole model may contain that of the model of images and texts.
+        identifiers = set().union(*(config_values(config, name) for name in names)) - {None}
     runs: list[list[int]] = []
     for position, identifier in enumerate(tokens.ids or ()):
         if identifier not in identifiers:
