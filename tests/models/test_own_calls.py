@@ -77,6 +77,7 @@ live generation: text generation, prefix and penalty
 """.strip().splitlines()
 
 SAID = """
+target: a pipeline of Whisper with language and task
 text classification: truncation=4 of extract, max_length=6 at the object
 text classification: tokenizer= of extract beside the object's
 own subclass: preprocess that raises

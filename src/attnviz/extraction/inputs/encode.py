@@ -71,6 +71,10 @@ _OTHER_VOCABULARY_NOTE = (
 )
 
 
+# Arguments of `generate` that determine the first tokens of a text.
+_OF_START = {"decoder_start_token_id", "forced_bos_token_id", "language", "prompt_ids", "task"}
+
+
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
@@ -539,6 +543,12 @@ class Encoder:
             batch.arguments["decoder_input_ids"] = ids
         elif target is not None:
             texts = target_texts(target, batch.size)
+            unused = sorted(_OF_START & batch.generation.keys())
+            if unused:
+                batch.notes.append(
+                    f"The target starts as its tokenizer writes it: {', '.join(unused)} of "
+                    f"{type(self.loaded.wrapper).__name__} apply only to generated texts."
+                )
             tokenizer = self.output_tokenizer(required=True)
             encoded, notes = self._truncation.encode_truncated(
                 partial(
