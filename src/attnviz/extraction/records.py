@@ -68,10 +68,11 @@ def record_batch(
     with Cleanup() as undo, undo:
         if ids is not None:
             attend_fully(loaded.model, ids.shape[1], undo)
-        outputs.watch(undo)
-        forward = run_forward(
-            loaded, batch, options=options, spools=spools, observe=outputs.observe
-        )
+        with Cleanup() as watching, watching:
+            outputs.watch(watching)
+            forward = run_forward(
+                loaded, batch, options=options, spools=spools, observe=outputs.observe
+            )
         return records_of_forward(encoder, batch, forward, options=options, outputs=outputs)
 
 
@@ -135,14 +136,13 @@ def records_of_forward(
         notes += _add_head_arrays(stacks, outputs, options)
     padding_notes: list[list[str]] = [[]] * batch.size
     if not collector.changed:
-        in_groups = any(run.summaries is not None for run in collector.runs)
-        padding_notes = notes_on_padding(loaded, batch, forward.outputs, in_groups=in_groups)
+        padding_notes = notes_on_padding(loaded, batch, forward.outputs)
     if collector.max_examples == 1 < batch.size:
         notes.append(
             f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
         )
         batch.size, batch.tokens, batch.example_notes = 1, {}, []
-        forward.example_notes = padding_notes = [[]]
+        padding_notes = [[]]
     tokens = RecordTokens(loaded, batch, stacks)
     example_notes = batch.example_notes or [[]] * batch.size
     return [
@@ -152,8 +152,7 @@ def records_of_forward(
             tokens,
             [
                 *example_notes[index],
-                # Counted positions already explain the difference.
-                *(forward.example_notes[index] or padding_notes[index]),
+                *padding_notes[index],
                 *packing_notes(batch, stacks, index),
                 *notes,
             ],

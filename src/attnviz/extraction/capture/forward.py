@@ -25,7 +25,6 @@ from attnviz.extraction.capture.memory import (
     check_memory,
     layer_sizes,
 )
-from attnviz.extraction.capture.positions import PositionWatch
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
@@ -43,15 +42,11 @@ TRAINING_NOTE = (
 
 @dataclass
 class Forward:
-    """Outputs of a model, the captured attention, and the notes for the reader of the record.
-
-    `notes` are for all examples, and `example_notes` has a list of notes for each example.
-    """
+    """Outputs of a model, the captured attention, and the notes for the reader of the record."""
 
     collector: Collector
     outputs: Any
     notes: list[str]
-    example_notes: list[list[str]]
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
@@ -110,10 +105,7 @@ def run_forward(
         for spool in spools:
             spool.clear()
         _check_free_space(collector, copied, spools[0].folder if spools else None)
-        positions = PositionWatch(
-            loaded.model, collector.scan, arguments, collector.sequences, batch.size
-        )
-        forward = _watched_forward(loaded.model, collector, arguments, observe, positions)
+        forward = _watched_forward(loaded.model, collector, arguments, observe)
         if may_repeat and not trace_all and collector.has_untraced_attention:
             trace_all = True
         elif may_repeat and copied is options and not is_copied(forward.stacks, options):
@@ -132,7 +124,6 @@ def _watched_forward(
     collector: Collector,
     arguments: dict[str, Any],
     observe: Observer | None,
-    positions: PositionWatch,
 ) -> Forward:
     notes = []
     with Cleanup() as undo, undo:
@@ -143,7 +134,6 @@ def _watched_forward(
         # be captured.
         run_uncompiled(modules, undo)
         collector.watch(undo, observe)
-        positions.watch(undo)
         outputs = model(**arguments)
         collector.check.finish()
     for name, is_compared in collector.check.foreign.items():
@@ -154,7 +144,7 @@ def _watched_forward(
         )
     precision = _precision_note(model, collector)
     notes += [precision] if precision else []
-    return Forward(collector, outputs, notes, positions.notes)
+    return Forward(collector, outputs, notes)
 
 
 class _Stance:

@@ -1,7 +1,7 @@
-"""Notes on padding that some models process like tokens.
+"""Notes on padding that changes the weights of a text.
 
-Some models divide a row into groups from its first position on (summaries of tokens, pooled tokens,
-hash buckets), or carry a state over the padding.
+Some models count the padding before a text as positions, divide a row into groups from its first
+position on (summaries of tokens, pooled tokens, hash buckets), or carry a state over the padding.
 """
 
 from __future__ import annotations
@@ -12,73 +12,61 @@ import torch
 
 from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.forward import arguments_of, run_uncompiled
-from attnviz.extraction.capture.missing_layers import mixes
-from attnviz.extraction.capture.positions import num_padding
-from attnviz.extraction.families import families_in, sparse_kind
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.models import Loaded, attend_fully, evaluate
 from attnviz.extraction.modules import scan_modules
 from attnviz.utils.cleanup import Cleanup
 
 
-def notes_on_padding(
-    loaded: Loaded, batch: Batch, outputs: Any, *, in_groups: bool
-) -> list[list[str]]:
+def notes_on_padding(loaded: Loaded, batch: Batch, outputs: Any) -> list[list[str]]:
     """Return the notes of each example on padding that changes the outputs of a model.
 
-    `outputs` are those of the forward of `batch`, and `in_groups` is whether the forward had
-    summaries of tokens. A text that begins with padding runs again without padding.
+    `outputs` are those of the forward of `batch`. A text with padding before one of its tokens runs
+    again without padding, unless the caller passed positions.
     """
     model: Any = loaded.model
     notes: list[list[str]] = [[] for _ in range(batch.size)]
-    sequence = batch.sequences.get("input")
-    if sequence is None or not any(map(num_padding, sequence.unpadded)):
+    sequence, output = batch.sequences.get("input"), _output_of_text(outputs)
+    if sequence is None or output is None or "position_ids" in batch.arguments:
         return notes
-    output = _first_tensor(outputs)
-    if output is None or output.dim() > 3 or output.shape[0] != batch.size:
+    padded = {
+        number: unpadded
+        for number, unpadded in enumerate(sequence.unpadded)
+        if unpadded is not None and int(unpadded[-1]) >= len(unpadded)
+    }
+    try:
+        singles = split_examples(batch) if padded else []
+    except ValueError:
         return notes
-    ids = batch.arguments["input_ids"]
-    tensors = {name: one for name, one in batch.arguments.items() if isinstance(one, torch.Tensor)}
-    if "position_ids" in tensors or any(one.shape != ids.shape for one in tensors.values()):
-        return notes
-    scan = scan_modules(model)
-    modules = scan.modules
-    in_groups |= any(family.pools_queries for family in families_in(base_of(model).config))
-    if not in_groups and not scan.once(
-        "depends on padding", lambda: any(sparse_kind(part) or mixes(part) for part in modules)
-    ):
-        return notes
-    for number, single in enumerate(split_examples(batch)):
-        unpadded = sequence.unpadded[number]
-        if unpadded is None or not num_padding(unpadded):
-            continue
+    for number, unpadded in padded.items():
         with Cleanup() as undo, undo:
             evaluate(model, undo)
-            run_uncompiled(modules, undo)
-            attend_fully(model, single.arguments["input_ids"].shape[1], undo)
-            alone = _first_tensor(model(**arguments_of(model, single)))
-        if alone is None:
+            run_uncompiled(scan_modules(model).modules, undo)
+            attend_fully(model, len(unpadded), undo)
+            alone = _output_of_text(model(**arguments_of(model, singles[number])))
+        if alone is None or alone.dim() != output.dim() or len(output) != batch.size:
             continue
         own, alone = output[number], alone[0]
-        if output.dim() == 3:
-            # Models compute the logits of the last positions only.
-            length = len(unpadded) if output.shape[1] == ids.shape[1] else 1
-            own = own[unpadded.to(own.device)] if length > 1 else own[-1:]
-            alone = alone[-length:]
-        if own.shape != alone.shape:
+        if own.dim() > 1:
+            # Models may compute the logits of the last positions only.
+            kept = unpadded.to(own.device) - (sequence.length - len(own))
+            kept = kept[kept >= 0][-len(alone) :]
+            own, alone = own[kept], alone[len(alone) - len(kept) :]
+        if own.shape != alone.shape or not own.numel():
             continue
         difference = (own - alone).abs().max()
         if float(difference) > torch.finfo(alone.dtype).eps ** 0.5 * float(alone.abs().max()):
             notes[number].append(
-                "The padding before the text changes its weights, as in the model's own call, "
-                f"because {type(base_of(model)).__name__} processes it like tokens. Pass the text "
-                "without padding."
+                "Padding before tokens of the text changes their weights, as in the model's own "
+                f"call, because {type(base_of(model)).__name__} counts it as positions or "
+                "processes it like tokens. Pass the text without padding, or padding on the right."
             )
     return notes
 
 
-def _first_tensor(outputs: Any) -> torch.Tensor | None:
-    """Return the logits or hidden states of a model, which come after the loss, or None."""
+def _output_of_text(outputs: Any) -> torch.Tensor | None:
+    """Return the states of an encoder, or the logits or states of another model, or None."""
+    # The logits or states come after the loss.
     values = outputs.values() if hasattr(outputs, "values") else outputs
-    tensors = (one for one in values if isinstance(one, torch.Tensor))
-    return next((tensor for tensor in tensors if tensor.dim() > 1), None)
+    states = [getattr(outputs, "encoder_last_hidden_state", None), *values]
+    return next((one for one in states if isinstance(one, torch.Tensor) and one.dim() > 1), None)
