@@ -55,33 +55,20 @@ def test_positions_that_restart(*, kind: str, cache: bool | None, mask: bool) ->
         assert notes == [SEPARATE]
 
 
-@pytest.mark.parametrize("position_ids", [None, PACKED], ids=["counted", "restart"])
 @pytest.mark.parametrize("kind", [*DECODERS, "bert"])
-def test_a_mask_of_pairs(kind: str, position_ids: torch.Tensor | None) -> None:
+def test_a_mask_of_pairs(kind: str) -> None:
     model = make_model(kind)
     allowed = (APART if kind == "bert" else APART.tril())[None, None]
     added = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
-    arguments: dict[str, Any] = {"input_ids": IDS, "attention_mask": added}
-    if position_ids is not None:
-        arguments["position_ids"] = position_ids
+    arguments: dict[str, Any] = {
+        "input_ids": IDS, "attention_mask": added, "position_ids": PACKED,
+    }  # fmt: skip
     assert not crosses(model, arguments, 4)
     assert notes_of(extract(model, arguments)) == [SEPARATE]
     if model.config._attn_implementation == "sdpa":
         # Eager attention adds booleans to the logits, which is an error.
         arguments["attention_mask"] = allowed
         assert notes_of(extract(model, arguments)) == [SEPARATE]
-
-
-def test_lengths_that_the_attention_function_ignores() -> None:
-    """Only flash attention uses these arguments."""
-    model = make_model("llama")
-    starts = torch.tensor([0, 4, 10], dtype=torch.int32)
-    arguments = {"input_ids": IDS, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts}
-    assert crosses(model, arguments, 4)
-    notes = notes_of(extract(model, arguments))
-    assert [note.split(". ")[0] for note in notes] == [
-        f"cu_seq_lens_{side} begins another text at token 4 (“#5”)" for side in "qk"
-    ]
 
 
 @pytest.mark.parametrize("kind", [*DECODERS, "bert", "bloom"])
