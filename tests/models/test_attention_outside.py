@@ -164,7 +164,6 @@ def own_model() -> Any:
             "top.attention.self (BertSelfAttention)",
         ),
         (InlinePooling(), "the code of InlinePooling itself"),
-        (SimpleNamespace(encoder=Wrapper().encoder, top=multi_head()), "top (MultiheadAttention)"),
     ],
 )
 def test_attention_around_the_model_is_named(model: Any, named: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
@@ -31,7 +31,6 @@ from attnviz.extraction.families import (
     LANGUAGE_MODEL,
     LIGHTNING_RATES,
     LINEAR_RULES,
-    NORM_CLASS,
     OVER_LAYERS,
     POOLING_NAME,
     SOFTMAX_CODE,
@@ -185,46 +184,25 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
 
 def attention_outside(
     root: nn.Module, model: nn.Module, shown: Collection[int]
-) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the paths and modules in `root` that attend and are not in the record of `model`.
+) -> list[tuple[str, nn.Module]]:
+    """Return the paths and modules in `root` that attend and are not in the record of `model`.
 
     `root` is `model` itself, or a module that contains it. `shown` has the ids of the modules whose
-    attention is in the record or in other notes.
-
-    Parts of a transformers model with shown modules are not yielded, because the model runs them as
-    its class defines. Other transformers models are yielded as a whole. Besides attention modules,
-    a module is yielded if its code calls an attention function of torch, or if it has a softmax and
-    a child or parameter with a name such as ``query`` or ``attention`` (a pooling by attention).
+    attention is in the record or in other notes. Parts of a transformers model with such modules
+    are left out, because the model runs them as its class defines.
     """
-    entries = {id(entry.module): entry for entry in attention_modules(root)}
-    outside: dict[int, tuple[str, nn.Module]] = {}
-    known = {*shown, id(model)}
-
-    def visit(path: str, module: nn.Module) -> bool:
-        """Return whether a module contains `model`, or attention that is shown or outside."""
-        inside = set(map(id, module.modules()))
-        is_model = isinstance(module, PreTrainedModel) and _is_of_library(module)
-        if id(module) in {*shown, *outside} or (is_model and not inside.isdisjoint(known)):
-            return True
-        if is_model and inside.isdisjoint(entries):
-            return False
-        entry = entries.get(id(module))
-        attends = is_model or (entry is not None and entry.softmax and id(model) not in inside)
-        contains = False
-        if not attends:
-            others = [name for name, _ in module.named_parameters(recurse=False)]
-            for name, child in module.named_children():
-                if visit(f"{path}.{name}".lstrip("."), child):
-                    contains = True
-                elif not NORM_CLASS.search(type(child).__name__):
-                    others.append(name)
-            attends = (entry is not None and not contains) or _pools(path, module, others)
-        if attends:
-            outside[id(module)] = (path, module)
-        return attends or contains
-
-    visit("", root)
-    yield from outside.values()
+    skipped = set(shown)
+    for module in modules_of(root):
+        if isinstance(module, PreTrainedModel) and _is_of_library(module):
+            inside = set(map(id, module.modules()))
+            if not inside.isdisjoint({*shown, id(model)}):
+                skipped |= inside
+    entries = {id(entry.module) for entry in attention_modules(root) if entry.softmax}
+    return [
+        (path, module)
+        for path, module in root.named_modules()
+        if id(module) not in skipped and (id(module) in entries or _pools(path, module))
+    ]
 
 
 def _is_of_library(module: nn.Module) -> bool:
@@ -232,18 +210,22 @@ def _is_of_library(module: nn.Module) -> bool:
     return package in ("transformers", "timm", "peft", "sentence_transformers")
 
 
-def _pools(path: str, module: nn.Module, others: Sequence[str]) -> bool:
+def _pools(path: str, module: nn.Module) -> bool:
     """Whether a module of the caller, at `path`, has attention in its own code.
 
-    `others` are the names of its parameters and of its children without attention.
+    Its code calls an attention function of torch, or it has a softmax and a parameter or projection
+    with a name such as ``query`` or ``attention``.
     """
-    has_softmax = any(isinstance(child, nn.Softmax) for child in module.children())
-    if type(module).__module__.startswith("torch."):
+    if isinstance(module, nn.Sequential):
+        has_softmax = any(isinstance(child, nn.Softmax) for child in module)
         return has_softmax and bool(POOLING_NAME.search(path.rpartition(".")[2]))
-    names = frozenset[str]() if _is_of_library(module) else names_in_code(type(module))
-    has_softmax = has_softmax or any(map(SOFTMAX_CODE.search, names))
-    return any(map(ATTENTION_FUNCTION.search, names)) or (
-        has_softmax and any(map(POOLING_NAME.search, others))
+    if type(module).__module__.startswith("torch.") or _is_of_library(module):
+        return False
+    code = names_in_code(type(module))
+    parts = [name for name, _ in module.named_parameters(recurse=False)]
+    parts += [name for name, child in module.named_children() if isinstance(child, nn.Linear)]
+    return any(map(ATTENTION_FUNCTION.search, code)) or (
+        any(map(SOFTMAX_CODE.search, code)) and any(map(POOLING_NAME.search, parts))
     )
 
 

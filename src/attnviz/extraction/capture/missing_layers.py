@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -25,7 +24,6 @@ from attnviz.extraction.modules import (
     attention_modules,
     attention_outside,
     layer_numbers,
-    modules_of,
     names_in_code,
     scan_modules,
 )
@@ -59,53 +57,35 @@ def notes_on_layers(
     captured attention over text are examined, and modules of the caller that attend (see
     `attention_outside`).
     """
-    model, wrapper = loaded.model, loaded.wrapper
+    model = loaded.model
+    root = loaded.wrapper if isinstance(loaded.wrapper, nn.Module) else model
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))
-    sentences = list(scan.once(key, partial(_notes_on_layers, model, stacks, missing)))
-    roots: dict[str, Any] = {"": model}
-    if isinstance(wrapper, nn.Module):
-        roots = {"": wrapper}
-    elif wrapper is not None:
-        # A pipeline or a Trainer has its modules in its attributes.
-        roots |= {name: part for name, part in vars(wrapper).items() if part is not model}
-    for name, root in roots.items():
-        if isinstance(root, nn.Module):
-            compute = partial(_notes_outside, name, root, loaded, stacks, missing)
-            of_root = scan if root is model else scan_modules(root)
-            sentences += of_root.once(("notes outside", *key), compute)
-    return list(dict.fromkeys(sentences))
+    outside = scan_modules(root).once(
+        ("notes outside", *key), partial(_notes_outside, root, model, stacks, missing)
+    )
+    return [*scan.once(key, partial(_notes_on_layers, model, stacks, missing)), *outside]
 
 
 def _notes_outside(
-    name: str,
     root: nn.Module,
-    loaded: Loaded,
+    model: PreTrainedModel,
     stacks: Mapping[str, StackLayers],
     missing: Sequence[AttentionModule],
 ) -> list[str]:
-    """Return a note on attention in `root` that is not in the record, or an empty list.
-
-    `root` is the model, the object around it, or the attribute `name` of that object.
-    """
-    model = loaded.model
+    """Return a note on attention in `root` that is not in the record of `model`, or no note."""
     lists = map(model.get_submodule, _layer_lists(model, stacks))
     shown = {id(module) for layers in lists for module in layers.modules()}
     shown |= {id(model.get_submodule(path)) for each in stacks.values() for path in each.names}
     shown |= {id(entry.module) for entry in missing}
-    outside = [
-        (f"{name}.{path}".strip(".") if name else path, module)
-        for path, module in attention_outside(root, model, shown)
-    ]
+    outside = attention_outside(root, model, shown)
     if not outside:
         return []
     listed = "; ".join(f"{subject}{where}" for subject, where, _ in _subjects(outside))
-    holder, position = root, ""
-    if all(part is not root for part in modules_of(model)):
-        holder, position = loaded.wrapper, f" outside of its {type(base_of(model)).__name__}"
+    position = "" if root is model else f" outside of its {type(base_of(model)).__name__}"
     pronoun = "It is" if len(outside) == 1 else "They are"
     return [
-        f"{type(holder).__name__} has attention{position}: {listed}. {pronoun} not in the record."
+        f"{type(root).__name__} has attention{position}: {listed}. {pronoun} not in the record."
     ]
 
 

@@ -6,6 +6,7 @@ position on (summaries of tokens, pooled tokens, hash buckets), or carry a state
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,15 +28,15 @@ def notes_on_padding(loaded: Loaded, batch: Batch, outputs: Any) -> list[list[st
     model: Any = loaded.model
     notes: list[list[str]] = [[] for _ in range(batch.size)]
     sequence, output = batch.sequences.get("input"), _output_of_text(outputs)
-    if sequence is None or output is None or "position_ids" in batch.arguments:
-        return notes
     padded = {
         number: unpadded
-        for number, unpadded in enumerate(sequence.unpadded)
+        for number, unpadded in enumerate(sequence.unpadded if sequence else [])
         if unpadded is not None and int(unpadded[-1]) >= len(unpadded)
     }
+    if not padded or sequence is None or output is None or "position_ids" in batch.arguments:
+        return notes
     try:
-        singles = split_examples(batch) if padded else []
+        singles = split_examples(batch)
     except ValueError:
         return notes
     for number, unpadded in padded.items():
@@ -66,7 +67,8 @@ def notes_on_padding(loaded: Loaded, batch: Batch, outputs: Any) -> list[list[st
 
 def _output_of_text(outputs: Any) -> torch.Tensor | None:
     """Return the states of an encoder, or the logits or states of another model, or None."""
-    # The logits or states come after the loss.
-    values = outputs.values() if hasattr(outputs, "values") else outputs
-    states = [getattr(outputs, "encoder_last_hidden_state", None), *values]
-    return next((one for one in states if isinstance(one, torch.Tensor) and one.dim() > 1), None)
+    values = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    if isinstance(outputs, Mapping):
+        # The logits or states come after the loss.
+        values = [outputs.get("encoder_last_hidden_state"), *outputs.values()]
+    return next((one for one in values if isinstance(one, torch.Tensor) and one.dim() > 1), None)
