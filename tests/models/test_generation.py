@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import types
 from typing import Any
 
@@ -228,23 +227,19 @@ def test_a_note_says_that_padding_would_change_the_text(llama: Any) -> None:
     counting = built("BartForCausalLM", config | {"is_encoder_decoder": False})
     counting.generation_config.eos_token_id = counting.generation_config.forced_eos_token_id = None
     options = {"max_new_tokens": 6, "do_sample": False}
-    for model, side, words in (
-        (counting, "left", "before the prompt.*count the padding as positions"),
-        (llama, "right", "after the prompt.*continue after the padding"),
-    ):
+    for model, side in ((counting, "left"), (llama, "right")):
         encoded = padded_batch(side)
         own = model.generate(**encoded, **options)[1, 8:].tolist()
         alone = model.generate(IDS[:, :5], attention_mask=torch.ones(1, 5), **options)[0]
         whole, short = extract(model, encoded, generate=dict(options))
         assert list(short.tokens.ids) == alone.tolist()
         assert own != alone[5:].tolist()
-        assert any(re.search(words, note) for note in short.notes)
+        assert any("generated alone, without padding" in note for note in short.notes)
         assert not [note for note in whole.notes if "padding" in note]
     sampled = extract(
         llama, padded_batch("left"), generate={"max_new_tokens": 3, "do_sample": True}
     )
-    assert "sampled alone" in " ".join(sampled[0].notes)
-    assert "padding" not in " ".join(sampled[1].notes)
+    assert all("generated alone" in " ".join(record.notes) for record in sampled)
 
 
 def test_sampling_follows_the_seed(llama: Any) -> None:
@@ -527,21 +522,9 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
         ),
         (
             "llama",
-            {"generate": {"max_new_tokens": 3, "cache_implementation": "paged"}},
-            ValueError,
-            "cache_implementation='paged' .*Remove it",
-        ),
-        (
-            "llama",
-            {"generate": {"max_new_tokens": 3, "assistant_tokenizer": "a", "assistant_model": 1}},
-            ValueError,
-            "assistant_tokenizer='a' .*Remove it",
-        ),
-        (
-            "llama",
             {"generate": {"max_new_tokens": 3, "stop_strings": ["a"]}},
             ValueError,
-            "stop_strings needs .*Pass tokenizer=",
+            "stop strings.*pass the model's tokenizer",
         ),
         ("llama", {"generate": 4, "target": " sat"}, ValueError, "^generate: .*already sets it"),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),

@@ -347,28 +347,13 @@ def test_of_a_long_sound_the_record_shows_the_first_window(beams: int) -> None:
     options = {"max_new_tokens": 9, "return_timestamps": True, "language": "de"}
     options["num_beams"] = beams
     model = whisper(**TOKENS)
-    windows: list[torch.Tensor] = []
-    handle = model.model.encoder.register_forward_pre_hook(
-        lambda _, args, kwargs: windows.append(kwargs.get("input_features", *args)),
-        with_kwargs=True,
-    )
     rows, _ = own_rows(model, inputs, **options)
-    handle.remove()
     record = extract(model, inputs, generate=options)
     tokens = record.stacks["decoder"].query_tokens
     assert tuple(tokens.ids) in rows
     assert tokens.ids[:3] == (3, 171, 172)
     [note] = [note for note in record.notes if "window" in note]
-    # The second window starts at a frame of 10 ms.
-    starts = [
-        frame
-        for frame in range(1, 261)
-        if torch.equal(
-            inputs["input_features"][..., frame : frame + 100],
-            windows[1][..., : min(100, 260 - frame)],
-        )
-    ]
-    assert f"from {starts[0] / 100:.2f}s" in note
+    assert "the first window of the sound (1 s)" in note
     assert len(record.stacks["encoder"].query_tokens) == 50
     first = extract(
         model,
@@ -377,15 +362,3 @@ def test_of_a_long_sound_the_record_shows_the_first_window(beams: int) -> None:
     )
     difference = record.stacks["cross"].weights(layer=1) - first.stacks["cross"].weights(layer=1)
     assert np.abs(difference).max() < 1e-6
-
-
-def test_silence_without_a_text_is_an_error_with_a_remedy() -> None:
-    options: dict[str, Any] = {
-        "max_new_tokens": 5,
-        "no_speech_threshold": 0.0,
-        "logprob_threshold": 10.0,
-    }
-    options |= {"temperature": (0.0,), "language": "de"}
-    model = whisper(**TOKENS, no_speech_threshold=0.0)
-    with pytest.raises(ValueError, match=r"no speech.*Remove no_speech_threshold"):
-        extract(model, {"input_features": torch.randn(1, 16, 100)}, generate=options)

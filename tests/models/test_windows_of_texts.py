@@ -43,7 +43,7 @@ def assert_parts(
     """Assert that the characters of each note are those of the record, in ascending order."""
     starts = []
     for number, (record, note) in enumerate(zip(records, windows_of(records), strict=True), 1):
-        pattern = rf"Window {number} of {len(records)}: characters (\d+) to (\d+) of {name}\."
+        pattern = rf"Window {number} of {len(records)}: .*characters (\d+) to (\d+) of {name}\."
         match = re.fullmatch(pattern, note)
         assert match, note
         start, end = map(int, match.groups())
@@ -56,10 +56,9 @@ def assert_parts(
     "change",
     [
         lambda encoded: encoded,
-        lambda encoded: {name: encoded[name] for name in encoded},
         lambda encoded: encoded.pop("overflow_to_sample_mapping") is None or encoded,
     ],
-    ids=["as it is", "a dictionary", "without the mapping"],
+    ids=["as it is", "without the mapping"],
 )
 def test_windows_of_a_text(minilm: tuple[Any, Any], change: Callable[[Any], Any]) -> None:
     model, tokenizer = minilm
@@ -71,14 +70,10 @@ def test_windows_of_a_text(minilm: tuple[Any, Any], change: Callable[[Any], Any]
     assert_parts(records, tokenizer)
 
 
-@pytest.mark.parametrize("convert", [lambda encoded: encoded, dict])
-def test_windows_of_the_second_text(minilm: tuple[Any, Any], convert: Callable[[Any], Any]) -> None:
+def test_windows_of_the_second_text(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    encoded = tokenizer(
-        QUESTION, TEXT, truncation="only_second", max_length=16, return_offsets_mapping=True,
-        **WINDOWS,
-    )  # fmt: skip
-    records = extract(model, convert(encoded), tokenizer=tokenizer, progress=False)
+    encoded = tokenizer(QUESTION, TEXT, truncation="only_second", max_length=16, **WINDOWS)
+    records = extract(model, encoded, tokenizer=tokenizer, progress=False)
     assert_parts(records, tokenizer, "the second text", sequence=1)
 
 
@@ -91,8 +86,8 @@ def test_windows_of_several_texts(minilm: tuple[Any, Any]) -> None:
         for record in extract(model, encoded, tokenizer=tokenizer, progress=False)
     ]
     assert [len(of_record) for of_record in notes] == [1, 1, 0, 1, 1]
-    assert notes[1][0].startswith("Text 1 of 3, window 2 of 2: characters ")
-    assert notes[3][0].startswith("Text 3 of 3, window 1 of 2: characters 0 to ")
+    assert notes[1][0].startswith("Window 2 of 2: characters ")
+    assert notes[3][0].startswith("Window 1 of 2: characters 0 to ")
 
 
 def test_windows_from_the_end_of_a_text(

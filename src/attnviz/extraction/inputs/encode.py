@@ -248,7 +248,7 @@ class Encoder:
 
         `method` describes the generation for the note, such as "greedily".
         """
-        keep_first_window(self._model, batch, generated)
+        keep_first_window(self._model, batch)
         added = generated.ids[generated.prefix :]
         if self._encoder_decoder:
             # The decoder predicts the last token but does not read it, so its input has all ids

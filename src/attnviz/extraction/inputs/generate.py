@@ -35,7 +35,6 @@ from attnviz.extraction.capabilities import (
 from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate
-from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
 _HOW_TO_GIVE_IT = (
@@ -46,28 +45,6 @@ _HOW_TO_GIVE_IT = (
 # Settings for greedy generation. They override the model's configuration if the argument `generate`
 # is only a number. The temperature is not among them, because Whisper samples if it gets one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
-
-
-# Settings with which `generate` does not return one text that starts with the prompt: name, whether
-# a value is refused, and the remedy.
-_NOT_ONE_TEXT: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    (
-        "num_return_sequences",
-        lambda value: value > 1,
-        "A record shows one text. Pass num_return_sequences=1, or generate the texts yourself and "
-        "pass each as target=.",
-    ),
-    (
-        "cache_implementation",
-        lambda value: value == "paged",
-        "Remove it: continuous batching cannot be observed.",
-    ),
-    (
-        "assistant_tokenizer",
-        bool,
-        "Remove it, together with assistant_model, which only makes the generation faster.",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -95,8 +72,8 @@ class GenerationSettings:
         """Return the settings for a batch, which may have further arguments of the generate method.
 
         Settings that the argument `generate` names have priority. Raise ValueError if neither these
-        settings, nor those of the batch, nor the model limit the number of tokens, or if a setting
-        does not lead to one text.
+        settings, nor those of the batch, nor the model limit the number of tokens, or if
+        several texts would be returned.
         """
         config = self.options.get("generation_config")
         added = {
@@ -107,10 +84,13 @@ class GenerationSettings:
         settings = replace(self, options=added | self.options)
         if settings.max_new_tokens is None and settings.setting("max_length") is None:
             raise ValueError(f"generate: the number of tokens is missing. {_HOW_TO_GIVE_IT}")
-        for name, refused, remedy in _NOT_ONE_TEXT:
-            value = settings.setting(name)
-            if value and refused(value):
-                raise ValueError(f"generate: {name}={short_repr(value)} is not supported. {remedy}")
+        count = settings.setting("num_return_sequences") or 1
+        if count > 1:
+            raise ValueError(
+                f"generate: num_return_sequences={count} is not supported, because a record shows "
+                "one text. Pass num_return_sequences=1, or generate the texts yourself and pass "
+                "each as target=."
+            )
         return settings
 
     def with_options(self, **options: Any) -> GenerationSettings:
@@ -137,17 +117,16 @@ class GenerationSettings:
         sampling = (
             "sampling (probabilities are the model's own, before temperature and other settings)"
         )
-        if "temperature" not in self.parameters:
-            both = f"{method} and {sampling}" if num_beams > 1 else f"by {sampling}"
-            return both if self.setting("do_sample") else method
-        # Whisper has a parameter `temperature`, and ignores `do_sample`. If it rejects its text, it
-        # generates another one with the next temperature.
-        temperatures = self.options.get("temperature")
-        listed = temperatures if isinstance(temperatures, list | tuple) else [temperatures]
-        if all(listed):
-            return f"by {sampling}"
+        samples, falls_back = bool(self.setting("do_sample")), False
+        if "temperature" in self.parameters:
+            # Whisper has this parameter, and ignores `do_sample`. If it rejects its text, it
+            # generates another one with the next temperature.
+            temperatures = np.atleast_1d(self.options.get("temperature") or 0)
+            samples, falls_back = bool(temperatures.all()), bool(temperatures.any())
+        if samples:
+            return f"{method} and {sampling}" if num_beams > 1 else f"by {sampling}"
         return (
-            f"{method}, or by {sampling} if the model rejected that text" if any(listed) else method
+            f"{method}, or by {sampling} if the model rejected that text" if falls_back else method
         )
 
     def max_tokens(self, before: int) -> int:
@@ -244,15 +223,14 @@ def generate_text(
     ------
     ValueError
         If the maximum number of new tokens would need more positions than the model has
-        (TooManyTokensError), or if a setting needs a tokenizer and `tokenizer` is None.
+        (TooManyTokensError).
     NotImplementedError
         If the model generates something other than one text of tokens.
     """
     arguments, prompt = _model_inputs(model, batch)
     options = dict(settings.options)
-    for name in ("stop_strings", "token_healing"):
-        if settings.setting(name) and options.setdefault("tokenizer", tokenizer) is None:
-            raise ValueError(f"generate: {name} needs the model's tokenizer. Pass tokenizer=.")
+    if settings.setting("stop_strings") or settings.setting("token_healing"):
+        options.setdefault("tokenizer", tokenizer)
     if "force_unique_generate_call" in settings.parameters:
         # Whisper returns a text without its start and its end token, and continues it with the
         # texts of further windows of the sound. With this option, it returns all tokens of the
@@ -287,17 +265,9 @@ def generate_text(
             undo.add(partial(setattr, model.config, name, getattr(model.config, name)))
         criteria.append(watcher)
         processors.append(watcher.before_choice)
-        try:
-            result: Any = model.generate(
-                **arguments, **options, stopping_criteria=criteria, logits_processor=processors
-            )
-        except IndexError:
-            if settings.setting("no_speech_threshold") is None:
-                raise
-            raise ValueError(
-                "generate: the model found no speech, and produces no text. Remove "
-                "no_speech_threshold."
-            ) from None
+        result: Any = model.generate(
+            **arguments, **options, stopping_criteria=criteria, logits_processor=processors
+        )
     sequences = result["sequences"] if isinstance(result, Mapping) else result
     is_text = isinstance(sequences, torch.Tensor) and sequences.dim() == 2 and len(sequences) == 1
     generated = watcher.generated(sequences[0]) if is_text else None
@@ -446,68 +416,41 @@ def note_padding(model: PreTrainedModel, batch: Batch, settings: GenerationSetti
 
     Each example is generated alone, without padding.
     """
-    sequence = batch.sequences.get("input")
-    if sequence is None:
+    if "input" not in batch.sequences:
         return
-    # Other models get positions that do not count padding, or have no table of positions.
-    counted = num_positions(
-        model, decoder=False
-    ) is not None and "position_ids" not in accepted_arguments(model)
+    sequence = batch.sequences["input"]
+    # Other models get positions that do not count padding.
+    counted = "position_ids" not in accepted_arguments(model)
+    sampled = batch.size > 1 and "sampling" in settings.method
     batch.example_notes = batch.example_notes or [[] for _ in range(batch.size)]
     for notes, unpadded in zip(batch.example_notes, sequence.unpadded, strict=True):
-        if unpadded is not None and counted and int(unpadded[0]) > 0:
+        before = unpadded is not None and int(unpadded[0]) > 0
+        after = unpadded is not None and int(unpadded[-1]) < sequence.length - 1
+        if sampled or (before and counted) or (after and not is_encoder_decoder(model.config)):
             notes.append(
-                "The text was generated without the padding before the prompt. In the batch, the "
-                "model would count the padding as positions, and may produce another text."
-            )
-        last = sequence.length - 1
-        if (
-            unpadded is not None
-            and not is_encoder_decoder(model.config)
-            and int(unpadded[-1]) < last
-        ):
-            notes.append(
-                "The text was generated without the padding after the prompt. In the batch, the "
-                "model would continue after the padding, and may produce another text."
-            )
-        if batch.size > 1 and "sampling" in settings.method:
-            notes.append(
-                "The text was sampled alone. In the batch, the model would draw other random "
-                "numbers."
+                "The text was generated alone, without padding. From the whole batch, the model "
+                "may generate another text."
             )
 
 
-def keep_first_window(model: PreTrainedModel, batch: Batch, generated: Generated) -> None:
-    """Keep the part of a sound that Whisper read first, with a note if the model reads further.
+def keep_first_window(model: PreTrainedModel, batch: Batch) -> None:
+    """Keep the part of a sound that Whisper read first, with a note if the sound is longer.
 
-    Whisper produces the text of a sound window by window. The next window starts at the last pair
-    of timestamps in the text, or after the current window. A forward reads one window.
+    Whisper produces the text of a sound window by window. A forward reads one window.
     """
     config: Any = model.config
     features = batch.arguments.get("input_features")
+    # The encoder has one position for two frames. A frame has 10 ms.
     if config.model_type != "whisper" or features is None:
         return
-    num_frames = features.shape[-1]
-    # The encoder has one position for two frames, and so has a timestamp. A frame has 10 ms.
     window = 2 * config.max_source_positions
-    next_frame = window
-    first_timestamp = getattr(model.generation_config, "no_timestamps_token_id", num_frames) + 1
-    text = generated.ids[generated.prefix :]
-    end = (
-        -1 if model.generation_config.eos_token_id is None else model.generation_config.eos_token_id
-    )
-    times = text[~torch.isin(text, torch.as_tensor(end))] - first_timestamp
-    pairs = torch.nonzero((times[:-1] >= 0) & (times[1:] >= 0)).flatten()
-    if len(pairs) and not (times[-2] < 0 <= times[-1]):
-        next_frame = 2 * int(times[pairs[-1]])
-    if next_frame < num_frames:
-        batch.notes.append(
-            "The record shows the first window of the sound and its text. The model reads the "
-            f"next window from {next_frame / 100:.2f}s."
-        )
-    if num_frames > window:
+    if features.shape[-1] > window:
         batch.arguments["input_features"] = features[..., :window]
         batch.arguments.pop("attention_mask", None)
+        batch.notes.append(
+            f"The record shows the first window of the sound ({window / 100:g} s), and the text "
+            "that the model generates before it reads the next window."
+        )
 
 
 def _suppress_warnings(undo: Cleanup) -> None:

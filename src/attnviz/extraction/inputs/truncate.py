@@ -27,12 +27,15 @@ def read_truncation(value: Any) -> bool | int:
     return whole_number("truncation", value, 1, hint=hint)
 
 
-def _note(name: str, num_left: int, num_tokens: int, tokenizer: Any) -> str:
-    side = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
+def _note(name: str, side: str, num_left: int, num_tokens: int) -> str:
     return (
         f"The {name} was truncated to the {side} {num_left:,} of its {num_tokens:,} tokens, "
         "including special ones."
     )
+
+
+def _side(tokenizer: Any) -> str:
+    return "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
 
 
 def notes_on_cuts(readings: Sequence[Reading], rows: Sequence[Sequence[int]]) -> list[str]:
@@ -44,34 +47,28 @@ def notes_on_cuts(readings: Sequence[Reading], rows: Sequence[Sequence[int]]) ->
     """
     notes = []
     for ids in map(tuple, rows):
-        same = next((reading for reading in readings if reading.ids == ids), None)
-        if same is not None:
-            notes += _notes_on_truncation(same)
-            continue
         count = len(ids)
         for reading in readings:
-            sides = {"first": reading.ids[:count], "last": reading.ids[-count:]}
-            side = next((name for name, part in sides.items() if part == ids), None)
-            if side is not None:
-                total = len(reading.ids)
-                notes.append(
-                    f"The model gets the {side} {count:,} of {total:,} tokens of the text."
-                )
+            if ids in (reading.ids[:count], reading.ids[-count:]):
+                num_tokens = _num_tokens(reading)
+                is_end = ids != reading.ids[:count]
+                side = "last" if is_end else _side(reading.tokenizer)
+                notes += [_note("text", side, count, num_tokens)] if num_tokens > count else []
                 break
     return notes
 
 
-def _notes_on_truncation(reading: Reading) -> list[str]:
+def _num_tokens(reading: Reading) -> int:
+    """Return the number of tokens that a text has without truncation by the tokenizer."""
     options, tokenizer = reading.options, reading.tokenizer
     limit: Any = options.get("max_length") or getattr(tokenizer, "model_max_length", 0)
     windows = options.get("return_overflowing_tokens")
     if options.get("truncation") in _NOT_TRUNCATED or windows or len(reading.ids) < limit:
-        return []
+        return len(reading.ids)
     # The text has as many tokens as the limit, so it may have been longer.
     special = options.get("add_special_tokens", True)
     full = call_reader(tokenizer, *reading.texts, add_special_tokens=special, verbose=False)
-    num_tokens, num_left = len(full["input_ids"]), len(reading.ids)
-    return [_note("text", num_left, num_tokens, tokenizer)] if num_tokens > num_left else []
+    return len(full["input_ids"])
 
 
 # Values of the argument `truncation` of a tokenizer that do not truncate.
@@ -132,7 +129,7 @@ class Truncation:
         encoded = encode(verbose=False, truncation=True, max_length=max_tokens)
         num_left = len(encoded["input_ids"][0])
         name = {"inputs": "text"}.get(argument, argument)
-        return encoded, [_note(name, num_left, num_tokens, tokenizer)]
+        return encoded, [_note(name, _side(tokenizer), num_left, num_tokens)]
 
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.

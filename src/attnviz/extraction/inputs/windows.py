@@ -1,4 +1,4 @@
-"""Notes on the part of a text that each row of a tokenizer's output has.
+"""Notes on the part of a text that each row of a fast tokenizer's output has.
 
 A tokenizer may cut a long text into overlapping windows (``return_overflowing_tokens=True``), or
 drop the tokens beyond a limit.
@@ -6,100 +6,74 @@ drop the tokens beyond a limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
-
-# Part of each text of a row, by the number of the text (0 or 1): its first character, and the
-# position after its last character. If the caller has split the text into words, they are counted.
-_Spans = dict[int, tuple[int, int]]
 
 
 def window_notes(encoded: Mapping[str, Any], size: int) -> list[list[str]]:
-    """Return the notes of each of the `size` rows of a tokenizer's output, or an empty list.
-
-    The positions of characters are the offsets of a fast tokenizer. They are in the output itself
-    (``offset_mapping``) if it was converted to a dictionary.
-    """
+    """Return the notes of each of the `size` rows of a tokenizer's output, or an empty list."""
+    encodings = getattr(encoded, "encodings", None) or []
     notes: list[list[str]] = []
-    texts = list(_texts(encoded))
-    for number, (windows, num_rows, unit) in enumerate(texts):
-        complete = {text for spans in windows for text in spans}
-        cut = [text for text in sorted(complete) if len({one.get(text) for one in windows}) > 1]
-        names = {0: "the first text", 1: "the second text"} if len(complete) > 1 else {}
-        ranges = [[spans[text] for text in cut if text in spans] for spans in windows]
-        for index in range(num_rows):
-            part = " and ".join(
-                f"{unit} {start} to {end} of {names.get(text, 'the text')}"
-                for text, (start, end) in zip(cut, ranges[index], strict=False)
+    while len(notes) < len(encodings):
+        first = encodings[len(notes)]
+        # The backend keeps the windows that were not requested, too.
+        windows = [first, *first.overflowing]
+        in_words = any(map(_begins_again, windows))
+        parts = [_part(window, in_words=in_words) for window in windows]
+        rows = encodings[len(notes) : len(notes) + len(windows)]
+        if len(parts) == 1:
+            notes.append([])
+        elif [_part(row, in_words=in_words) for row in rows] != parts:
+            notes.append(
+                [f"The tokenizer has cut its input. The record has {_named(parts[0], in_words)}."]
             )
-            if num_rows > 1:
-                # With `truncation_side="left"`, the first window is the end of the text.
-                order = sorted(range(num_rows), key=ranges.__getitem__).index(index) + 1
-                which = f"Text {number + 1} of {len(texts)}, window" if len(texts) > 1 else "Window"
-                notes.append([f"{which} {order} of {num_rows}{part and ': '}{part}."])
-            else:
-                cut_note = f"The tokenizer has cut its input. The record has {part}."
-                notes.append([cut_note] if part else [])
+        else:
+            # With `truncation_side="left"`, the first window is the end of the text.
+            ordered = sorted(parts)
+            notes += [
+                [f"Window {ordered.index(part) + 1} of {len(parts)}: {_named(part, in_words)}."]
+                for part in parts
+            ]
     return notes if len(notes) == size and any(notes) else []
 
 
-def _texts(encoded: Mapping[str, Any]) -> Iterable[tuple[list[_Spans], int, str]]:
-    """Yield the windows of each text or pair, how many of them are rows, and what they count."""
-    encodings = getattr(encoded, "encodings", None)
-    if not encodings:
-        samples = _as_list(encoded.get("overflow_to_sample_mapping"))
-        rows = _as_list(encoded.get("offset_mapping")) or [[]] * len(samples)
-        for _, group in groupby(zip(samples, rows, strict=False), key=lambda pair: pair[0]):
-            windows = [_spans(_numbered(offsets)) for _, offsets in group]
-            yield windows, len(windows), "characters"
-    index = 0
-    while encodings and index < len(encodings):
-        # The backend keeps the windows that were not requested, too.
-        windows = [encodings[index], *encodings[index].overflowing]
-        unit = "words" if any(map(_counts_in_words, windows)) else "characters"
-        spans = [_spans_of(row, unit) for row in windows]
-        rows = [_spans_of(row, unit) for row in encodings[index : index + len(windows)]]
-        num_rows = len(windows) if spans == rows else 1
-        yield spans, num_rows, unit
-        index += num_rows
+# Part of each text of a row: the number of the text (0 or 1), its first character, and the position
+# after its last character. If the caller has split the text into words, they are counted.
+_Part = list[tuple[int, int, int]]
 
 
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value.tolist() if hasattr(value, "tolist") else value)
+def _columns(row: Any) -> list[tuple[int, int, int, int]]:
+    """Return the text, word, start and end of each token of a text."""
+    columns = zip(row.sequence_ids, row.word_ids, row.offsets, strict=True)
+    return [
+        (text, -1 if word is None else word, *pair)
+        for text, word, pair in columns
+        if text is not None and pair[0] < pair[1]
+    ]
 
 
-def _numbered(offsets: Iterable[Sequence[int]]) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield the number of the text before each pair of offsets.
-
-    Special tokens, with empty offsets, stand between two texts.
-    """
-    runs = groupby(offsets, key=lambda pair: pair[0] < pair[1])
-    for number, pairs in enumerate(list(pairs) for has_text, pairs in runs if has_text):
-        for pair in pairs:
-            yield number, pair
-
-
-def _counts_in_words(row: Any) -> bool:
+def _begins_again(row: Any) -> bool:
     """Whether the offsets begin again in each word, because the caller has split the text."""
-    columns = list(zip(row.sequence_ids, row.word_ids, row.offsets, strict=True))
-    # The last value of a key remains, so that of the first token of each word.
-    starts = {(text, word): pair[0] for text, word, pair in reversed(columns) if pair[0] < pair[1]}
-    distinct = {(text, start) for (text, _), start in starts.items()}
-    return len(distinct) < len(starts) and max(start for _, start in distinct) <= 1
+    return any(
+        text == other_text and word != other_word and start >= other_start
+        for (text, word, start, _), (other_text, other_word, other_start, _) in pairwise(
+            _columns(row)
+        )
+    )
 
 
-def _spans_of(row: Any, unit: str) -> _Spans:
-    pairs = row.offsets
-    if unit == "words":
-        pairs = [(0, 0) if word is None else (word, word + 1) for word in row.word_ids]
-    return _spans(zip(row.sequence_ids, pairs, strict=True))
+def _part(row: Any, *, in_words: bool) -> _Part:
+    spans: dict[int, list[int]] = {}
+    for text, word, start, end in _columns(row):
+        spans.setdefault(text, []).extend((word, word + 1) if in_words else (start, end))
+    return [(text, min(span), max(span)) for text, span in sorted(spans.items())]
 
 
-def _spans(pairs: Iterable[tuple[int | None, Sequence[int]]]) -> _Spans:
-    spans: _Spans = {}
-    for text, (start, end) in pairs:
-        if text is not None and end > start:
-            known = spans.get(text, (start, end))
-            spans[text] = (min(known[0], start), max(known[1], end))
-    return spans
+def _named(part: _Part, in_words: bool) -> str:  # noqa: FBT001
+    unit = "words" if in_words else "characters"
+    names = ("the text",) if len(part) == 1 else ("the first text", "the second text")
+    return " and ".join(
+        f"{unit} {start} to {end} of {name}"
+        for name, (_, start, end) in zip(names, part, strict=True)
+    )
