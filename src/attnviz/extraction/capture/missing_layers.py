@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
