@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,40 @@ def test_models_that_need_token_ids_refuse_mean_embeddings(
     with pytest.raises(NotImplementedError, match=f"{class_name} .*token ids.*Pass .mask."):
         av.token_effects(model, IDS, removal="mean embedding")
     assert np.isfinite(av.token_effects(model, IDS).values).any()
+
+
+def test_tokens_that_are_sinks_are_named() -> None:
+    model = make_model("gpt2")
+    inputs = {"input_ids": IDS}
+    effects = av.token_effects(model, inputs, answer=PAIR)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        layers = model(IDS, output_attentions=True).attentions
+    shares = np.zeros(9)
+    for heads in layers:
+        for weights in heads[0].double().numpy():
+            for key in range(8):
+                queries = range(key + 1, 9)
+                mean = np.mean([weights[query, key] for query in queries])
+                uniform = np.mean([1 / (query + 1) for query in queries])
+                shares[key] += (mean - uniform) / (1 - uniform) > 0.3
+    shares /= sum(heads.shape[1] for heads in layers)
+    assert effects.sink_shares == pytest.approx(shares)
+    assert shares.max() > 0
+    assert effects.sinks == tuple(np.flatnonzero(shares >= 0.3))
+
+
+@pytest.mark.parametrize("kind", ["bert", "bloom", "t5"])
+def test_a_sink_of_all_heads_is_named_in_words(kind: str) -> None:
+    model = make_model(kind)
+    inputs = {"input_ids": IDS, **({"decoder_input_ids": IDS[:, :3]} if kind == "t5" else {})}
+    effects = av.token_effects(model, inputs, answer=PAIR)
+    assert effects.sink_shares is not None
+    assert effects.sink_shares.shape == (9,)
+    assert ((effects.sink_shares >= 0) & (effects.sink_shares <= 1)).all()
+    marked = replace(effects, sink_shares=np.array([0.75] + [0.0] * 8))
+    sinks = "attention sinks, whose removal changes more than a word: “#5” (0) in 75% of heads"
+    assert marked.sinks == (0,)
+    assert sinks in repr(marked)
+    view = av.HeadView(av.extract(model, inputs), token_scores={"effect": marked})
+    assert view.token_score_notes["effect"].endswith(f"; {sinks}")

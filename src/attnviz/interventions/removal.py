@@ -16,9 +16,10 @@ from typing import Any, Literal, get_args
 import torch
 
 from attnviz.extraction.families import sparse_kind
-from attnviz.extraction.options import RecordOptions, check_options
-from attnviz.interventions.example import NOT_KEPT, Example
+from attnviz.extraction.options import CaptureOptions, RecordOptions, check_options
+from attnviz.interventions.example import MINIMAL_CAPTURE, NOT_KEPT, Example
 from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
+from attnviz.interventions.sinks import sink_shares
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
@@ -28,7 +29,8 @@ Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 class TokenRemover:
     """Measurement of a model's answer to one example after tokens are removed.
 
-    The parameters are those of `attnviz.token_effects`. Creating an instance runs the unchanged
+    The parameters are those of `attnviz.token_effects`, and `finds_sinks`, which is whether sinks
+    are looked for in the attention of the unchanged model. Creating an instance runs the unchanged
     model, and raises the errors of `attnviz.token_effects`.
 
     Attributes
@@ -40,6 +42,9 @@ class TokenRemover:
     choice : list of int
         Positions of the tokens that can be removed. The token after which the answer is read cannot
         be removed. With ``"mean color"``, only patches can be removed.
+    sink_shares : ndarray of float64 or None
+        Result of `sink_shares` for the tokens. None if `finds_sinks` is False, or if the attention
+        does not fit into memory.
     num_kept : int
         Number of tokens in `choice` that must remain. 1 if deleting all of them would leave an
         empty text, otherwise 0.
@@ -55,6 +60,7 @@ class TokenRemover:
         removal: Removal,
         answer: Any,
         position: int | str | None,
+        finds_sinks: bool = False,
     ) -> None:
         if removal not in get_args(Removal):
             valid = ", ".join(map(repr, get_args(Removal)))
@@ -68,7 +74,13 @@ class TokenRemover:
                 "av.intervene with av.HideTokens."
             )
         example.check_runs("removing tokens", copies=copies_per_batch)
-        self.runner = runner = Runner(example)
+        if finds_sinks:
+            try:
+                example.check_memory(CaptureOptions())
+            except MemoryError:
+                finds_sinks = False
+        capture = CaptureOptions() if finds_sinks else MINIMAL_CAPTURE
+        self.runner = runner = Runner(example, capture)
         runner.ask(answer, position)
         if removal == "delete" and runner.answer.of_hidden_states:
             raise ValueError(
@@ -78,6 +90,8 @@ class TokenRemover:
         stacks, row = runner.outline.stacks, runner.reading.row
         name = "encoder" if "decoder" in stacks else runner.outline.stack().name
         self.tokens = runner.outline.stack(name if name in stacks else None).query_tokens
+        stack = runner.record.stacks.get(name) if finds_sinks else None
+        self.sink_shares = None if stack is None else sink_shares(stack)
         count = len(self.tokens)
         read_at = None if row is None or "decoder" in stacks else count + row
 

@@ -29,7 +29,7 @@ _EPS_OF_PRODUCTS = {"high": 2.0**-10, "medium": 2.0**-7}
 # Largest relative perturbation, in units of the distance from 1 to the next number of the dtype. In
 # half precision, products are summed in float32 and rounded once. In float32 and float64, each
 # partial sum is rounded.
-_PERTURBATION_HALF, _PERTURBATION = 1.0, 5.0
+_PERTURBATION_HALF, _PERTURBATION = 1.0, 8.0
 
 
 def noise_of(changes: Sequence[float]) -> float:

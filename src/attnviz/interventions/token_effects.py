@@ -17,6 +17,9 @@ from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import show_progress
 
+# A token counts as a sink of the model if it is a sink in at least this share of the heads.
+_MANY_HEADS = 0.3
+
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:
@@ -38,6 +41,11 @@ class TokenEffects:
         Kind of removal.
     tokens : Tokens
         Tokens of the input. For an encoder-decoder model, the tokens of the encoder.
+    sink_shares : ndarray of float64 or None
+        Share of the heads in which each token is an attention sink, (tokens,): its weight, averaged
+        over the other queries that may attend to it, exceeds that of uniform attention by more than
+        30 % of the largest possible excess. Removing a sink changes these heads, whatever the token
+        says. None if the attention has no softmax or does not fit into memory.
 
     Examples
     --------
@@ -52,6 +60,29 @@ class TokenEffects:
     measure: str
     removal: Removal
     tokens: Tokens
+    sink_shares: NDArray[np.float64] | None = None
+
+    @property
+    def sinks(self) -> tuple[int, ...]:
+        """Positions of the tokens that are sinks in at least 30 % of the heads."""
+        if self.sink_shares is None:
+            return ()
+        return tuple(np.flatnonzero(self.sink_shares >= _MANY_HEADS).tolist())
+
+    @property
+    def sinks_in_words(self) -> str:
+        """Words that name the sinks that were removed, or "" if there are none."""
+        shares = self.sink_shares
+        if shares is None:
+            return ""
+        named = [
+            f"{quote(self.tokens.text[token].strip('·'))} ({token}) in {shares[token]:.0%} of heads"
+            for token in self.sinks
+            if not np.isnan(self.values[token])
+        ]
+        if not named:
+            return ""
+        return f"attention sinks, whose removal changes more than a word: {', '.join(named)}"
 
     def __repr__(self) -> str:
         if np.isnan(self.values).all():
@@ -61,7 +92,8 @@ class TokenEffects:
         return (
             f"<TokenEffects of {len(self.tokens)} tokens ({self.removal}): "
             f"{token} ({most}) moves the {self.measure} most, by "
-            f"{self.values[most]:+.4g} ({describe_noise(self.values.tolist(), self.noise)})>"
+            f"{self.values[most]:+.4g} ({describe_noise(self.values.tolist(), self.noise)})"
+            f"{'; ' * bool(self.sinks_in_words)}{self.sinks_in_words}>"
         )
 
 
@@ -136,9 +168,18 @@ def token_effects(
     """
     with show_progress("token effects", shown=progress):
         text = TokenRemover(
-            model, inputs, target, options, removal=removal, answer=answer, position=position
+            model,
+            inputs,
+            target,
+            options,
+            removal=removal,
+            answer=answer,
+            position=position,
+            finds_sinks=True,
         )
         answers = text.answers([(token,) for token in text.choice], "tokens")
     runner, values = text.runner, np.full(len(text.tokens), np.nan)
     values[text.choice] = np.array(answers) - runner.before
-    return TokenEffects(values, runner.noise, runner.answer.measure, removal, text.tokens)
+    return TokenEffects(
+        values, runner.noise, runner.answer.measure, removal, text.tokens, text.sink_shares
+    )

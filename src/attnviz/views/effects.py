@@ -49,7 +49,8 @@ def note_of(value: Any, of: _Of) -> str | None:
     texts = getattr(value, "num_texts", 1)
     mean = f", mean of {texts:,} texts" if texts > 1 else ""
     noise = describe_noise(np.hstack(value.values).tolist(), value.noise)
-    return f"effect of {what} on: {value.measure}{mean}; {noise}"
+    sinks = getattr(value, "sinks_in_words", "")
+    return f"effect of {what} on: {value.measure}{mean}; {noise}{'; ' * bool(sinks)}{sinks}"
 
 
 def notes_of(scores: Any, of: _Of) -> dict[str, str]:

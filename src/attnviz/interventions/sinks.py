@@ -1,0 +1,58 @@
+"""Share of heads in which a token is an attention sink.
+
+Many heads of trained models give most of their weight to one token, usually the first, if they have
+nothing to read (Xiao et al. 2024, arXiv 2309.17453). Without this token, these heads read other
+tokens instead, so its removal changes more than what the token says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.attention import LayerAttention
+from attnviz.record.stack import AttentionStack
+
+# A token is a sink of a head if its mean weight exceeds that of uniform attention by more than this
+# share of the largest possible excess.
+_EXCESS = 0.3
+# Maximum number of weights that are computed at a time.
+_WEIGHTS = 1 << 24
+
+
+def sink_shares(stack: AttentionStack) -> NDArray[np.float64] | None:
+    """Return for each token the share of the heads of all layers in which it is a sink, (tokens,).
+
+    A token is a sink of a head if its weight, averaged over all other queries that may attend to
+    it, is much larger than with uniform attention. If w is the mean weight and u that of uniform
+    attention, ``(w - u) / (1 - u)`` must exceed 0.3. Tokens to which no other query may attend have
+    the share 0. Return None if the stack has no self-attention with a softmax.
+    """
+    if stack.signed or stack.linear or stack.ranks or stack.key_tokens is not stack.query_tokens:
+        return None
+    layers = [stack.attention(number) for number in stack.layers]
+    num_tokens = len(stack.query_tokens)
+    if any((one.num_queries, one.num_keys) != (num_tokens, num_tokens) for one in layers):
+        return None
+    is_sink = np.concatenate([_is_sink(one, one.num_heads) for one in layers])
+    return np.asarray(is_sink.mean(axis=0), dtype=np.float64)
+
+
+def _is_sink(attention: LayerAttention, num_heads: int) -> NDArray[np.bool_]:
+    """Return for each head and key whether the key is a sink, (heads, keys)."""
+    count = attention.num_keys
+    weight, uniform, queries = (torch.zeros(num_heads, count, dtype=torch.float64) for _ in "abc")
+    heads, step = list(range(num_heads)), max(1, _WEIGHTS // (num_heads * count))
+    for first in range(0, count, step):
+        rows = slice(first, min(count, first + step))
+        allowed = attention.allowed(heads, rows)
+        share = allowed.double() / allowed.sum(dim=-1, keepdim=True).clamp(min=1)
+        others = allowed.clone()
+        own = torch.arange(rows.start, rows.stop)
+        others[:, own - first, own] = False
+        weight += (attention.block(heads, rows).cpu().double() * others).sum(dim=1)
+        uniform += (share * others).sum(dim=1)
+        queries += others.sum(dim=1)
+    excess = (weight - uniform) / (queries - uniform).clamp(min=1e-9)
+    return ((queries > 0) & (excess > _EXCESS)).numpy()
