@@ -48,9 +48,9 @@ class Capabilities:
         return TypeError(f"inputs: {self.name} takes {self}; got {kind}. Pass {valid}.")
 
 
-# Cache of the names of arguments, by forward function. Reading the signature at every forward would
+# Cache of the names of parameters, by function. Reading the signature at every forward would
 # take longer than running a small layer.
-_accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+_parameters: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def accepted_arguments(model: Any) -> frozenset[str]:
@@ -59,11 +59,15 @@ def accepted_arguments(model: Any) -> frozenset[str]:
     If the model is an adapter with virtual tokens, the arguments are those of the model inside of
     the adapter.
     """
-    forward = base_of(model).forward
-    function = getattr(forward, "__func__", forward)
-    if function not in _accepted:
-        _accepted[function] = frozenset(inspect.signature(forward).parameters)
-    return _accepted[function]
+    return frozenset(parameter_names(base_of(model).forward))
+
+
+def parameter_names(method: Any) -> tuple[str, ...]:
+    """Return the names of the parameters of a method or function, without ``self``."""
+    function = getattr(method, "__func__", method)
+    if function not in _parameters:
+        _parameters[function] = tuple(inspect.signature(method).parameters)
+    return _parameters[function]
 
 
 def shortens_logits(model: PreTrainedModel) -> bool:

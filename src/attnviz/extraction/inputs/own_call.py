@@ -8,7 +8,6 @@ get are the input of the record.
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import threading
@@ -21,6 +20,7 @@ import torch
 import transformers
 from torch import nn
 
+from attnviz.extraction.capabilities import parameter_names
 from attnviz.extraction.capture.forward import run_uncompiled
 from attnviz.extraction.inputs.media import is_sound
 from attnviz.extraction.models import Loaded, evaluate
@@ -196,7 +196,7 @@ def _run_on_list(method: Callable[..., Any], example: Any) -> Any:
     if hasattr(*task):
         method = getattr(*task)
         del options["task"]
-    if "show_progress_bar" in inspect.signature(method).parameters:
+    if "show_progress_bar" in parameter_names(method):
         options.setdefault("show_progress_bar", False)
     return method([example], **options)
 
@@ -209,8 +209,8 @@ def _by_name(method: Callable[..., Any], example: Any) -> tuple[Any, dict[str, A
     if not isinstance(example, Mapping):
         return example, {}
     options = dict(example)
-    first = next(iter(inspect.signature(method).parameters))
-    name = next((key for key in (first, *_INPUT_NAMES) if key in options), None)
+    names = (*parameter_names(method)[:1], *_INPUT_NAMES)
+    name = next((key for key in names if key in options), None)
     return (example, {}) if name is None else (options.pop(name), options)
 
 
@@ -376,12 +376,7 @@ def _bound(
     method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a call by name."""
-    signature = inspect.signature(method)
-    bound = signature.bind_partial(*args, **kwargs).arguments
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            bound |= bound.pop(name, {})
-    return bound
+    return dict(zip(parameter_names(method), args, strict=False)) | kwargs
 
 
 def _is_input(name: str, value: Any) -> bool:
