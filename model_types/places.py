@@ -106,6 +106,10 @@ def _mixing_little(model: PreTrainedModel) -> PreTrainedModel:
         parts = [part for part in module.modules() if _ATTENTION.search(type(part).__name__)]
         if parts == [module]:
             module.register_forward_hook(lambda _, __, output: _weakened(output))
+        if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+            # Large scores would make nearly all weights 0. Then their changes are not seen.
+            queries = module.in_proj_weight.data[: module.embed_dim]
+            queries /= queries.norm()
         if "PositionalConv" in type(module).__name__:
             module.register_forward_hook(lambda _, __, output: output * 0)
         elif isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -335,9 +339,9 @@ def _end(tokens: Tokens, trial: _Trial) -> str:
     step = times[1] - times[0]
     # Some extractors pad all sounds to a window.
     rate = trial.processor.sampling_rate
-    length = getattr(trial.processor, "default_audio_length", 0)
-    window = getattr(trial.processor, "n_samples", 0) / rate or length
-    if any(end - 3 * step - 0.1 <= times[-1] <= end + step for end in (trial.seconds, window)):
+    window = getattr(trial.processor, "n_samples", 0) / rate
+    ends = (trial.seconds, window, getattr(trial.processor, "default_audio_length", 0))
+    if any(end - 3 * step - 0.1 <= times[-1] <= end + step for end in ends):
         return ""
     return f"the last time is {times[-1]} of {trial.seconds:.2f} s"
 
@@ -413,8 +417,9 @@ def _sides(record: AttentionRecord) -> dict[str, Tokens]:
 def _vectors(record: AttentionRecord) -> dict[str, torch.Tensor]:
     """Return the vectors of the queries (and keys) of each stack in its first layer.
 
-    A vector has the numbers of all heads. If a layer has only weights, the vector of a query is its
-    row, and that of a key its column.
+    A vector has the numbers of all heads. If a layer has only weights, the vector of a query is the
+    row of its scores, and that of a key the column of its scores. Scores are logarithms of weights
+    minus their median in a row, because a weight also changes with the scores of all other keys.
     """
     vectors = {}
     for name, stack in record.stacks.items():
@@ -422,7 +427,9 @@ def _vectors(record: AttentionRecord) -> dict[str, torch.Tensor]:
         queries, keys = (getattr(attention, side, None) for side in ("queries", "keys"))
         if queries is None or keys is None:
             weights = torch.as_tensor(np.array(stack.weights(layer=stack.layers[0])))
-            queries, keys = weights, weights.transpose(1, 2)
+            scores = weights.double().clamp(min=1e-12).log()
+            queries = scores - scores.median(dim=-1, keepdim=True).values
+            keys = queries.transpose(1, 2)
         vectors[name] = queries.transpose(0, 1).flatten(1).double()
         vectors[f"{name} keys"] = keys.transpose(0, 1).flatten(1).double()
     return vectors
