@@ -546,8 +546,11 @@ def _image_processors(model: PreTrainedModel, inputs: Inputs) -> Iterator[Any]:
     for name in (own.get("pil"), own.get("torchvision"), usual):
         maker = getattr(transformers, name or "", None)
         if maker is not None:
-            with suppress(Exception):
-                yield maker(**_processor_settings(model.config, maker, inputs))
+            settings = _processor_settings(model.config, maker, inputs)
+            # Some processors must resize. They keep the size of images of whole blocks of patches.
+            for more in ({}, {"do_resize": True}):
+                with suppress(Exception):
+                    yield maker(**settings | more)
 
 
 def _vision_config(config: Any) -> Any:
@@ -576,6 +579,8 @@ def _processor_settings(config: Any, maker: Any, inputs: Inputs) -> dict[str, An
         "max_pixels": 10**6,
         "max_num_patches": 64,
         "max_patches": 64,
+        "slice_mode": False,
+        "small_image_upsize": "never",
     }
     return {
         name: value
