@@ -164,3 +164,37 @@ def test_two_images_of_one_text_in_a_model_with_a_resampler() -> None:
     )
     towers = record.stacks["vision"].query_tokens
     assert [grid.image for grid in towers.grids] == [0, 1]
+
+
+def test_seconds_of_few_frames_after_some_of_the_convolutions() -> None:
+    """The adapter of SeamlessM4T pads a short sound, and the vocoder has convolutions, too."""
+    model, inputs, _ = made("seamless_m4t")
+    features = torch.randn(1, 48, inputs["input_features"].shape[2])
+    record = extract(model, inputs | {"input_features": features})
+    step = 0.01 * model.config.adaptor_stride
+    names = record.stacks["encoder adapter"].query_tokens.text
+    assert names == tuple(f"{index * step:.2f}s" for index in range(len(names)))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "assumed"),
+    [
+        ("wav2vec2", "16,000 samples per second"),
+        ("whisper", "10 ms per feature vector"),
+        ("qwen3_asr", "10 ms per feature vector"),
+        ("vit", None),
+    ],
+)
+def test_a_note_says_what_seconds_assume(model_type: str, assumed: str | None) -> None:
+    model, inputs, _ = made(model_type)
+    notes = [note for note in extract(model, inputs).notes if "assume" in note]
+    expected = f"Seconds assume {assumed}, because no processor was passed."
+    assert notes == ([expected] if assumed else [])
+
+
+def test_no_note_on_seconds_that_the_processor_defines() -> None:
+    config = transformers.Wav2Vec2Config(**SIZE, conv_dim=[16] * 7)
+    extractor = transformers.Wav2Vec2FeatureExtractor()
+    record = extract(built("Wav2Vec2Model", config), sound(1), processor=extractor)
+    assert record.tokens.text[1] == "0.02s"
+    assert not any("assume" in note for note in record.notes)

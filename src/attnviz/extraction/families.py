@@ -10,7 +10,8 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -281,8 +282,8 @@ def frames_in_pixels(config: Any) -> int:
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
 
-def conv_stride(model: nn.Module) -> int:
-    """Return the product of the strides of the convolutions in a model's sound encoder.
+def conv_strides(model: nn.Module) -> list[int]:
+    """Return the strides after 0, 1, 2 … convolutions of a model's sound encoder together.
 
     The convolutions are those of all modules whose paths name a sound or, without such modules, of
     the whole model.
@@ -293,7 +294,8 @@ def conv_stride(model: nn.Module) -> int:
         if isinstance(module, nn.Conv1d | nn.Conv2d)
     ]
     inside = [module for path, module in convolutions if AUDIO_MODULE.search(path)]
-    return prod(module.stride[0] for module in inside or [module for _, module in convolutions])
+    strides = (module.stride[0] for module in inside or [module for _, module in convolutions])
+    return list(accumulate(strides, mul, initial=1))
 
 
 def has_codebooks(config: Any) -> bool:

@@ -6,7 +6,8 @@ model's sound encoder is a frame, which covers several samples or feature vector
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -14,14 +15,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from attnviz.extraction.families import FRAME_MASKS, SOUND_TOKEN_IDS, conv_stride, feature_widths
+from attnviz.extraction.families import FRAME_MASKS, SOUND_TOKEN_IDS, conv_strides, feature_widths
 from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
 # Sampling rate (samples per second), and number of samples from one feature vector to the next
-# (10 ms). These values are common in speech models. They are used if the processor defines none.
+# (10 ms). These values are common in speech models. They are used if the processor defines none,
+# and `time_notes` says so.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
+_TIME = re.compile(r"(\d+: )?\d+\.\d+s")
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,23 @@ class _Sound:
     A length is a number of feature vectors if the model gets these, else a number of samples.
     `lengths` has the length of each sound, without padding if the padding is known. `longest` is
     the length that all sounds have with padding. `seconds` is the duration of one feature vector or
-    sample, and `rate` the number of samples per second.
+    sample. `assumed` says what `seconds` assumes. It is empty if the processor defines `seconds`.
     """
 
     lengths: tuple[int, ...]
     longest: int
     seconds: float
-    rate: int
+    assumed: str
 
 
 def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sound | None:
     extractor = getattr(processor, "feature_extractor", processor)
-    rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
+    defined = getattr(extractor, "sampling_rate", None)
+    rate = defined or _SAMPLING_RATE
     values, features = arguments.get("input_values"), arguments.get("input_features")
     if isinstance(values, torch.Tensor) and (values.dim() == 2 or values.shape[1:-1] == (1,)):
-        return _Sound((values.shape[-1],) * len(values), values.shape[-1], 1 / rate, rate)
+        assumed = "" if defined else f"{rate:,} samples per second"
+        return _Sound((values.shape[-1],) * len(values), values.shape[-1], 1 / rate, assumed)
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     layout = _layout_of(features, config, extractor, rate)
@@ -58,18 +63,20 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
         if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
             lengths = tuple(int(length) for length in (mask != 0).sum(-1))
             break
-    return _Sound(lengths, longest, layout.seconds, rate)
+    return _Sound(lengths, longest, layout.seconds, layout.assumed)
 
 
 class _Layout(NamedTuple):
     """Layout of feature vectors (examples, bins, time) or (examples, time, bins).
 
-    Bins are the entries of a feature vector. `seconds` is the duration of one vector.
+    Bins are the entries of a feature vector. `seconds` is the duration of one vector, and `assumed`
+    says what it assumes (see `_Sound`).
     """
 
     time_axis: int
     num_bins: int
     seconds: float
+    assumed: str = ""
 
 
 # Layouts of the results of feature extractors, or None if an extractor cannot be observed.
@@ -87,8 +94,10 @@ def _layout_of(features: torch.Tensor, config: Any, extractor: Any, rate: int) -
     bins = [axis for axis in (1, 2) if features.shape[axis] in feature_widths(config)]
     if len(bins) != 1:
         return None
-    hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
-    return _Layout(3 - bins[0], features.shape[bins[0]], hop / rate)
+    hop = getattr(extractor, "hop_length", None)
+    seconds = (hop or _HOP_LENGTH) / rate
+    assumed = "" if hop else f"{seconds * 1000:g} ms per feature vector"
+    return _Layout(3 - bins[0], features.shape[bins[0]], seconds, assumed)
 
 
 def _observed_layout(extractor: Any, rate: int) -> _Layout | None:
@@ -129,22 +138,23 @@ def _observed_layout(extractor: Any, rate: int) -> _Layout | None:
     return _Layout(axes[0], shapes[0][3 - axes[0]], seconds)
 
 
-def _step(model: Any, lengths: Sequence[int], count: int) -> float:
+def _step(model: Any, lengths: Sequence[int], count: int) -> int | None:
     """Return how many samples or feature vectors lie between the starts of two frames.
 
     `count` is the number of frames. `lengths` has the length of the sound with padding, and that
-    without padding if the encoder may drop it. A frame is one step of the encoder's convolutions.
-    They may drop the end of the sound, or pad it, so a length divided by `count` is not exact. If
-    neither length gives about `count` frames, other layers join frames, too. Then round the first
-    length divided by `count`, if this gives about `count` frames.
+    without padding if the encoder may drop it. A frame is one step of the encoder's first
+    convolutions, or several steps of all of them if other layers join frames. Convolutions may drop
+    the end of the sound, or pad it, so a length divided by `count` is not exact. Return None if no
+    length gives about `count` frames.
     """
-    strides = conv_stride(model), round(lengths[0] / count)
-    fitting = (
-        stride
-        for stride in strides
-        if stride and any(-2 < length / stride - count < 4 for length in lengths)
-    )
-    return next(fitting, lengths[0] / count)
+    strides = conv_strides(model)
+    joined = strides[-1] * round(lengths[0] / count / strides[-1])
+    for steps in (strides, [joined] if joined else []):
+        surplus = [(length / step - count, step) for step in steps for length in lengths]
+        fitting = [(abs(more), step) for more, step in surplus if -2 < more < 4]
+        if fitting:
+            return min(fitting)[1]
+    return None
 
 
 def frame_tokens(
@@ -155,13 +165,15 @@ def frame_tokens(
     `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
     or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
     the sampling rate and the number of samples per feature vector. Return None if `arguments`
-    contain no sound, or if its axis of time is not known.
+    contain no sound, if its axis of time is not known, or if no step of frames fits its length.
     """
     sound = _sound_of(arguments, model.config, processor)
     if sound is None:
         return None
     lengths = {sound.longest, *sound.lengths} if len(sound.lengths) == 1 else {sound.longest}
     step = _step(model, sorted(lengths, reverse=True), count)
+    if step is None:
+        return None
     return Tokens.of(_times(count, step * sound.seconds), words=range(count))
 
 
@@ -177,8 +189,9 @@ def with_sound_runs(
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
     number of the sound, counted from 1: ``2: 0.04s``. If `arguments` do not contain as many sounds,
-    times are not known. Then all tokens of the first sound are named ``sound 1``, and so on. Return
-    `tokens` itself if no token stands for a part of a sound.
+    or if a sound is not a whole number of frames per token, times are not known. Then all tokens of
+    the first sound are named ``sound 1``, and so on. Return `tokens` itself if no token stands for
+    a part of a sound.
     """
     runs = runs_of(tokens, model.config, SOUND_TOKEN_IDS)
     if not runs:
@@ -186,14 +199,25 @@ def with_sound_runs(
     sound = _sound_of(arguments, model.config, processor)
     if sound is None or len(sound.lengths) != len(runs):
         return renamed(tokens, runs, "sound", None)
-    frame, names = conv_stride(model), []
+    frame, names = conv_strides(model)[-1], []
     for run, length in zip(runs, sound.lengths, strict=True):
         # A token of the text stands for whole frames of the encoder. The last may be incomplete.
-        step = length / len(run)
-        whole = frame * round(step / frame)
-        fits = whole and abs(length / whole - len(run)) < 2
-        names.append(_times(len(run), (whole if fits else step) * sound.seconds))
+        step = frame * round(length / len(run) / frame)
+        if not step or abs(length / step - len(run)) >= 2:
+            return renamed(tokens, runs, "sound", None)
+        names.append(_times(len(run), step * sound.seconds))
     return renamed(tokens, runs, "sound", numbered(names))
+
+
+def time_notes(
+    names: Iterable[str], arguments: Mapping[str, Any], config: Any, processor: Any
+) -> list[str]:
+    """Return a list with a note on what the times among `names` assume, or an empty list."""
+    sound = _sound_of(arguments, config, processor)
+    if sound is None or not sound.assumed or not any(map(_TIME.fullmatch, names)):
+        return []
+    reason = "no processor was passed" if processor is None else "the processor does not define it"
+    return [f"Seconds assume {sound.assumed}, because {reason}."]
 
 
 def length_notes(

@@ -35,7 +35,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.tokens.arrange import ImageLayout, arrange_patches
-from attnviz.extraction.tokens.frames import frame_tokens, with_sound_runs
+from attnviz.extraction.tokens.frames import frame_tokens, time_notes, with_sound_runs
 from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
@@ -136,12 +136,13 @@ class RecordTokens:
         return stack_tokens
 
     def place_notes(self, stack_tokens: Mapping[str, tuple[Tokens, Tokens]]) -> list[str]:
-        """Return notes that say why tokens of an image, a sound or a time series have no place.
+        """Return notes that say why tokens of media have no place, and what times assume.
 
         `stack_tokens` is the result of `tokens`.
         """
         # For each kind of media, the names of the stacks by the reason.
         missing: dict[str, dict[str, list[str]]] = {}
+        names = (text for pair in stack_tokens.values() for side in pair for text in side.text)
         for name, (queries, keys) in stack_tokens.items():
             for tokens in {id(queries): queries, id(keys): keys}.values():
                 media, reason = self._why_no_place(name, tokens, are_keys=tokens is not queries)
@@ -154,7 +155,7 @@ class RecordTokens:
             + "."
             for media, reasons in missing.items()
             if media
-        ]
+        ] + time_notes(names, self._batch.arguments, self._model.config, self._processor)
 
     def _why_no_place(self, name: str, tokens: Tokens, *, are_keys: bool) -> tuple[str, str]:
         """Return the kind of media of which some of `tokens` have no place, and the reason.
