@@ -66,6 +66,7 @@ def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> 
         ("llava_onevision", "in part"),
         ("granite4_vision", "in part"),
         ("hunyuan_vl", "in part"),
+        ("minicpmv4_6_vision", "in part"),
         ("florence2", "none"),
         ("aria", "in part"),
         ("instructblip", "in part"),
@@ -198,3 +199,18 @@ def test_no_note_on_seconds_that_the_processor_defines() -> None:
     record = extract(built("Wav2Vec2Model", config), sound(1), processor=extractor)
     assert record.tokens.text[1] == "0.02s"
     assert not any("assume" in note for note in record.notes)
+
+
+def test_layers_after_a_merger_are_known_by_number_and_not_by_count() -> None:
+    """Without a merging layer, a quarter of the number of patches gives no rows and columns."""
+    model, inputs, _ = made("minicpmv4_6_vision")
+    side = int(inputs["target_sizes"][0, 0]) // 2
+    names = tuple(f"{row},{column}" for row in range(side) for column in range(side))
+    assert extract(model, inputs).stacks["vision stage 2"].query_tokens.text == names
+
+    def forget(*_: object) -> None:
+        model.config.insert_layer_id = -1
+
+    # The merger has run when the hook changes the setting that attnviz would read.
+    model.register_forward_hook(forget)
+    assert extract(model, inputs).stacks["vision stage 2"].query_tokens.text[0] == "[0]"

@@ -516,6 +516,14 @@ def tower_of(model: nn.Module, name: str) -> Any:
     return _owner_of(model, name, MERGE_SIZE)
 
 
+def merging_layer(model: nn.Module, name: str) -> int:
+    """Return the number of the layer after which two by two patches become one token (MiniCPM-V).
+
+    `name` is the path of a module of the encoder. Return -1 if there is no such layer.
+    """
+    return int(getattr(_config_of(model, name), "insert_layer_id", -1))
+
+
 def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:
     """Return the window size and the shift of an attention module with windows (Swin, SAM).
 

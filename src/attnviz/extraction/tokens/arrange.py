@@ -19,11 +19,13 @@ from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import (
     IMAGE_MERGE_SIZES,
     MERGE_SIZE,
+    merging_layer,
     patch_sizes,
     shifted_windows,
     tower_of,
     window_order,
 )
+from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.tokens.patches import grid_of, stage_grids
 
 
@@ -143,8 +145,7 @@ def _arrange_blocks(
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
     tower = tower_of(model, layers.names[0])
-    if tower is None and queries * 4 == sum(height * width for height, width in images):
-        # In the later layers of MiniCPM-V, two by two patches are one token.
+    if 0 <= merging_layer(model, layers.names[0]) < (layer_numbers(layers.names) or [0])[0]:
         images = [(height // 2, width // 2) for height, width in images]
     if queries != keys or queries != sum(height * width for height, width in images):
         return None
