@@ -307,12 +307,19 @@ def _object_counts(config: Any) -> set[int]:
 
 
 def _placeholders(model: PreTrainedModel, inputs: Inputs, count: int) -> torch.Tensor | None:
-    """Return which of `count` tokens stand for a part of an image or sound, if they are a text."""
-    ids = inputs.get("input_ids")
+    """Return which of `count` tokens stand for a part of an image or sound, if they are a text.
+
+    The tokens of the decoder may be before those of the text.
+    """
+    ids, decoder = inputs.get("input_ids"), inputs.get("decoder_input_ids")
     numbers = [placeholder(model.config, kind) for kind in ("image", "audio", "video")]
-    if ids is None or ids.shape[1] != count:
+    if ids is None:
         return None
-    return torch.isin(ids[0], torch.tensor([n for n in numbers if n is not None], dtype=ids.dtype))
+    before = count - ids.shape[1]
+    if before and (decoder is None or before != decoder.shape[1]):
+        return None
+    known = torch.tensor([number for number in numbers if number is not None], dtype=ids.dtype)
+    return torch.cat([torch.zeros(before, dtype=torch.bool), torch.isin(ids[0], known)])
 
 
 def _agrees(parts: list[Any], token: int, most: int, trial: _Trial) -> bool:
@@ -418,7 +425,8 @@ def _vectors(record: AttentionRecord) -> dict[str, torch.Tensor]:
     """Return the vectors of the queries (and keys) of each stack in its first layer.
 
     A vector has the numbers of all heads. If a layer has only weights, the vector of a query is the
-    row of its scores, and that of a key the column of its scores. Scores are logarithms of weights
+    row of its scores, and that of a key the column of its scores. A token that is both has both, as
+    the score of its key also moves the rows of other tokens. Scores are logarithms of weights
     minus their median in a row, because a weight also changes with the scores of all other keys.
     """
     vectors = {}
@@ -430,6 +438,8 @@ def _vectors(record: AttentionRecord) -> dict[str, torch.Tensor]:
             scores = weights.double().clamp(min=1e-12).log()
             queries = scores - scores.median(dim=-1, keepdim=True).values
             keys = queries.transpose(1, 2)
+            if stack.key_tokens is stack.query_tokens:
+                queries = torch.cat([queries, keys], dim=2)
         vectors[name] = queries.transpose(0, 1).flatten(1).double()
         vectors[f"{name} keys"] = keys.transpose(0, 1).flatten(1).double()
     return vectors
@@ -565,7 +575,7 @@ def _processor_settings(config: Any, maker: Any, inputs: Inputs) -> dict[str, An
         return next((v for n in names if (v := getattr(vision, n, None)) is not None), None)
 
     patch = setting("patch_size") or 8
-    merge = setting("spatial_merge_size", "merge_size") or 1
+    merge = setting("spatial_merge_size", "merge_size") or int(inputs.get("merge_sizes", [1])[0])
     pixels = inputs.get("pixel_values", inputs.get("hidden_states"))
     frames = None
     if pixels is not None and isinstance(patch, int) and pixels.dim() <= 3:

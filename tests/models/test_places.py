@@ -52,6 +52,10 @@ def made(model_type: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "whisper",
         "voxtral",
         "qwen3_asr",
+        "clvp",
+        "phi4_multimodal_vision",
+        "video_llama_3_vision",
+        "t5gemma2",
     ],
 )
 def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> None:
