@@ -212,9 +212,9 @@ def test_layers_after_a_merger_are_known_by_number_and_not_by_count() -> None:
     names = tuple(f"{row},{column}" for row in range(side) for column in range(side))
     assert extract(model, inputs).stacks["vision stage 2"].query_tokens.text == names
 
-    def forget(*_: object) -> None:
+    def change_setting(*_: object) -> None:
         model.config.insert_layer_id = -1
 
     # The merger has run when the hook changes the setting that attnviz would read.
-    model.register_forward_hook(forget)
+    model.register_forward_hook(change_setting)
     assert extract(model, inputs).stacks["vision stage 2"].query_tokens.text[0] == "[0]"
