@@ -309,14 +309,15 @@ def _object_counts(config: Any) -> set[int]:
 def _placeholders(model: PreTrainedModel, inputs: Inputs, count: int) -> torch.Tensor | None:
     """Return which of `count` tokens stand for a part of an image or sound, if they are a text.
 
-    The tokens of the decoder may be before those of the text.
+    The tokens of the decoder, which may be the same text again, may be before those of the text.
     """
-    ids, decoder = inputs.get("input_ids"), inputs.get("decoder_input_ids")
+    ids = inputs.get("input_ids")
     numbers = [placeholder(model.config, kind) for kind in ("image", "audio", "video")]
     if ids is None:
         return None
     before = count - ids.shape[1]
-    if before and (decoder is None or before != decoder.shape[1]):
+    decoder = ids if inputs.get("decoder_input_ids") is None else inputs["decoder_input_ids"]
+    if before not in (0, decoder.shape[1]):
         return None
     known = torch.tensor([number for number in numbers if number is not None], dtype=ids.dtype)
     return torch.cat([torch.zeros(before, dtype=torch.bool), torch.isin(ids[0], known)])

@@ -71,6 +71,7 @@ def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> 
         ("granite4_vision", "in part"),
         ("hunyuan_vl", "in part"),
         ("minicpmv4_6_vision", "in part"),
+        ("chameleon", "none"),
         ("florence2", "none"),
         ("aria", "in part"),
         ("instructblip", "in part"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -284,17 +283,14 @@ class RecordTokens:
         config = self._model.config
         runs = runs_of(tokens, config, IMAGE_TOKEN_IDS)
         if runs:
-            tokens = with_image_runs(tokens, runs, self._shapes(runs, index, named))
+            tokens = with_image_runs(tokens, runs, self._shapes(index, named))
         return with_sound_runs(tokens, self._batch.arguments, self._model, self._processor)
 
-    def _shapes(
-        self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
-    ) -> list[tuple[int, int]] | None:
+    def _shapes(self, index: int, named: Mapping[str, Tokens]) -> list[tuple[int, int]] | None:
         """Return the numbers of rows and columns of patches of each image in a text, or None.
 
-        `runs` has the positions of tokens that stand for patches (see `runs_of`). `named` has the
-        query tokens of other stacks, by the name of the stack. A film counts as one image for each
-        patch along time. The result is None if the numbers are not known.
+        `named` has the query tokens of other stacks, by the name of the stack. A film counts as one
+        image for each patch along time. The result is None if the numbers are not known.
         """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
@@ -310,16 +306,7 @@ class RecordTokens:
             for name, tokens in named.items()
             if self._stacks[name].stack == "vision" and tokens.grids
         ]
-        if towers:
-            return [(grid.rows, grid.columns) for grid in towers[-1].grids]
-        if any(layers.stack == "vision" for layers in self._stacks.values()):
-            return None
-        # If no attention encodes the patches (Chameleon), assume that each image has as many rows
-        # as columns.
-        sides = [isqrt(len(run)) for run in runs]
-        squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
-        fits = squares and len(runs) == self._num_pictures
-        return [(side, side) for side in sides] if fits else None
+        return [(grid.rows, grid.columns) for grid in towers[-1].grids] if towers else None
 
     def _media_tokens(self, name: str, count: int) -> Tokens | None:
         """Return tokens for `count` image patches or sound frames, or None if they are unknown."""
