@@ -16,6 +16,7 @@ from attnviz import extract
 from models.make_models import make_model
 
 WIDTH = 48
+NOT_SHOWN = "The weights cannot be read and are not shown."
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
@@ -138,7 +139,7 @@ def layer() -> nn.TransformerEncoderLayer:
 
 
 def notes_on_attention(model: Any) -> list[str]:
-    return [note for note in extract(model, IDS).notes if "in the record" in note]
+    return [note for note in extract(model, IDS).notes if "also attend" in note]
 
 
 def own_model() -> Any:
@@ -163,31 +164,26 @@ def own_model() -> Any:
             Wrapper(top=transformers.BertModel(make_model("bert").config).encoder.layer[0]),
             "top.attention.self (BertSelfAttention)",
         ),
-        (InlinePooling(), "the code of InlinePooling itself"),
+        (InlinePooling(), "The code of the model (InlinePooling)"),
     ],
 )
 def test_attention_around_the_model_is_named(model: Any, named: str) -> None:
-    kind = type(model).__name__
-    assert notes_on_attention(model) == [
-        f"{kind} has attention outside of its BertModel: {named}. It is not in the record."
-    ]
+    assert notes_on_attention(model) == [f"{named} also attends. {NOT_SHOWN}"]
 
 
 def test_layers_are_named_together() -> None:
-    [note] = notes_on_attention(Wrapper(top=nn.TransformerEncoder(layer(), 3)))
-    assert note == (
-        "Wrapper has attention outside of its BertModel: top.layers.*.self_attn "
-        "(MultiheadAttention) in layers 0 to 2. They are not in the record."
-    )
+    assert notes_on_attention(Wrapper(top=nn.TransformerEncoder(layer(), 3))) == [
+        f"top.layers.*.self_attn (MultiheadAttention) also attend in layers 0 to 2. {NOT_SHOWN}"
+    ]
 
 
 def test_a_model_of_the_user() -> None:
     """`pool` computes its softmax in its own code, and `unused` does not run."""
-    expected = "pool (Pooler); unused (MultiheadAttention). They are not in the record."
-    assert notes_on_attention(own_model()) == [f"OwnModel has attention: {expected}"]
-    assert notes_on_attention(nn.ModuleList([own_model()])) == [
-        f"ModuleList has attention outside of its OwnModel: 0.{expected.replace('; ', '; 0.')}"
-    ]
+    for model, path in ((own_model(), ""), (nn.ModuleList([own_model()]), "0.")):
+        assert notes_on_attention(model) == [
+            f"{path}pool (Pooler) also attends. {NOT_SHOWN}",
+            f"{path}unused (MultiheadAttention) also attends. {NOT_SHOWN}",
+        ]
 
 
 def test_a_module_of_sentence_transformers(checkpoint_folder: Path) -> None:
@@ -197,9 +193,9 @@ def test_a_module_of_sentence_transformers(checkpoint_folder: Path) -> None:
     top = nn.TransformerEncoderLayer(width, 2, 64)
     whole = library.SentenceTransformer(modules=[encoder[0], top, encoder[1]], device="cpu")
     assert notes_on_attention(encoder) == []
-    [note] = notes_on_attention(whole)
-    assert note.startswith("SentenceTransformer has attention outside of its ")
-    assert note.endswith(": 1.self_attn (MultiheadAttention). It is not in the record.")
+    assert notes_on_attention(whole) == [
+        f"1.self_attn (MultiheadAttention) also attends. {NOT_SHOWN}"
+    ]
 
 
 def trainer_of(model: Any, folder: Path) -> Any:

@@ -104,7 +104,7 @@ def records_of_forward(
     if loaded.virtual is not None:
         notes.append(loaded.virtual.note)
     missing = collector.missing
-    unread = notes_on_modules(missing)
+    unread = notes_on_modules((entry.name, entry.module) for entry in missing)
     if unread:
         notes += unread
         warn_caller(f"{name_of(loaded.model)}: {' '.join(unread)}")

@@ -15,9 +15,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
+from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES, NORM_CLASS
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
@@ -74,43 +73,12 @@ def _notes_outside(
     stacks: Mapping[str, StackLayers],
     missing: Sequence[AttentionModule],
 ) -> list[str]:
-    """Return a note on attention in `root` that is not in the record of `model`, or no note."""
+    """Return notes on attention in `root` that is not in the record of `model`."""
     lists = map(model.get_submodule, _layer_lists(model, stacks))
     shown = {id(module) for layers in lists for module in layers.modules()}
     shown |= {id(model.get_submodule(path)) for each in stacks.values() for path in each.names}
     shown |= {id(entry.module) for entry in missing}
-    outside = attention_outside(root, model, shown)
-    if not outside:
-        return []
-    listed = "; ".join(f"{subject}{where}" for subject, where, _ in _subjects(outside))
-    position = "" if root is model else f" outside of its {type(base_of(model)).__name__}"
-    pronoun = "It is" if len(outside) == 1 else "They are"
-    return [
-        f"{type(root).__name__} has attention{position}: {listed}. {pronoun} not in the record."
-    ]
-
-
-def _subjects(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, str, int]]:
-    """Group paths and modules by class and by path, in which numbers are replaced by ``*``.
-
-    Yield the path with the name of the class, the layers of the modules, such as " in layers 0 to
-    3", and the number of modules. The layers are "" for a single module or if they are not known.
-    """
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for name, module in modules:
-        path = ".".join("*" if part.isdigit() else part for part in name.split("."))
-        kinds.setdefault((path, type(module).__name__), []).append(name)
-    for (path, kind), names in kinds.items():
-        numbers = None if len(names) == 1 else layer_numbers(names)
-        if len(names) == 1:
-            subject = f"{names[0]} ({kind})" if names[0] else f"the code of {kind} itself"
-        else:
-            subject = f"{path} ({kind})" if numbers else f"{len(names)} modules {path} ({kind})"
-        yield (
-            subject,
-            f" in {format_named('layer', sorted(numbers))}" if numbers else "",
-            len(names),
-        )
+    return notes_on_modules(attention_outside(root, model, shown))
 
 
 def _notes_on_layers(
@@ -124,12 +92,6 @@ def _notes_on_layers(
     for path, scope in _layer_lists(model, stacks).items():
         layers = list(model.get_submodule(path).children())
         shown = [any(id(part) in read for part in layer.modules()) for layer in layers]
-        usual = {
-            type(part)
-            for layer, is_shown in zip(layers, shown, strict=True)
-            for part in layer.children()
-            if is_shown
-        }
         numbers: dict[tuple[str, tuple[str, ...]], list[int]] = {}
         for number, (layer, is_shown) in enumerate(zip(layers, shown, strict=True)):
             idle = [type(part).__name__ for part in layer.modules() if id(part) in softmax]
@@ -140,8 +102,9 @@ def _notes_on_layers(
                 sentence, names = _NOT_RUN, idle
             elif next(layer.parameters(), None) is not None:
                 sentence = _WITHOUT
-                parts = [part for part in layer.children() if type(part) not in usual]
-                names = names or [type(part).__name__ for part in parts or [layer]]
+                kinds = [type(part).__name__ for part in layer.children()]
+                parts = [kind for kind in kinds if not NORM_CLASS.search(kind)]
+                names = names or parts or [type(layer).__name__]
             if names:
                 numbers.setdefault((sentence, tuple(dict.fromkeys(names))), []).append(number)
         for (sentence, distinct), of_layers in numbers.items():
@@ -217,13 +180,24 @@ def mixes(module: nn.Module) -> bool:
     )
 
 
-def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
+def notes_on_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[str]:
     """Return sentences on modules whose attention could not be read, one per class and path.
 
-    Paths that differ only in their numbers count as the same path.
+    `modules` has the paths and the modules. Paths that differ only in their numbers count as the
+    same path.
     """
-    return [
-        f"{subject} also attend{'s' if count == 1 else ''}{where}. The weights cannot be read and "
-        "are not shown."
-        for subject, where, count in _subjects((entry.name, entry.module) for entry in missing)
-    ]
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, module in modules:
+        path = ".".join("*" if part.isdigit() else part for part in name.split("."))
+        kinds.setdefault((path, type(module).__name__), []).append(name)
+    sentences = []
+    for (path, kind), names in kinds.items():
+        numbers = layer_numbers(names)
+        if len(names) == 1:
+            subject = f"{names[0] or 'The code of the model'} ({kind}) also attends"
+        elif numbers is None:
+            subject = f"{len(names)} modules {path} ({kind}) also attend"
+        else:
+            subject = f"{path} ({kind}) also attend in {format_named('layer', sorted(numbers))}"
+        sentences.append(f"{subject}. The weights cannot be read and are not shown.")
+    return sentences
