@@ -830,7 +830,6 @@ class _Block:
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
         self.rows, self.allowed, self.pairs = rows, allowed, pairs
-        self.queries_of_rows = np.arange(rows.start, rows.stop)
         per_query = pairs.sum(axis=3)
         # Number of queries that have at least one pair of the score, (texts, scores).
         self.queries = np.count_nonzero(per_query, axis=2)
@@ -874,18 +873,20 @@ class _SameOffset:
         # Number of pairs of the scores at each offset, and of all allowed pairs.
         self._counts, self._allowed = np.zeros(shape, np.int64), np.zeros(shape[2], np.int64)
 
-    def _offsets(self, block: _Block) -> Indices:
-        offsets = np.arange(block.allowed.shape[1]) - block.queries_of_rows[:, None]
+    def _bins(self, offsets: Indices) -> Indices:
         return np.clip(offsets, -self._reach, self._reach) + self._reach
 
     def count(self, block: _Block) -> None:
         if not len(self.scores):
             return
-        offsets, shape = self._offsets(block), self._counts.shape
+        shape = self._counts.shape
         text, score, row, key = np.nonzero(block.pairs[:, self.scores])
-        bins = (text * shape[1] + score) * shape[2] + offsets[row, key]
+        bins = self._bins(key - row - block.rows.start)
+        bins += (text * shape[1] + score) * shape[2]
         self._counts += np.bincount(bins, minlength=self._counts.size).reshape(shape)
-        self._allowed += np.bincount(offsets[block.allowed], minlength=shape[2])
+        allowed = block.by_offset.sum(axis=0)
+        bins = self._bins(np.arange(len(allowed)) - (block.rows.stop - 1))
+        self._allowed += np.bincount(bins, allowed, minlength=shape[2]).astype(np.int64)
 
     @property
     def start(self) -> Numbers:
@@ -896,12 +897,22 @@ class _SameOffset:
         """Return the factor of each weight in the numerator, (texts, scores, rows, keys)."""
         if not len(self.scores):
             return np.zeros((len(self._counts), 0, *block.allowed.shape), np.float32)
-        offsets, num_others = self._offsets(block), self._allowed - self._counts
+        num_others = self._allowed - self._counts
         of_others = (self._counts / np.maximum(num_others, 1)).astype(np.float32)
         of_pairs = (num_others == 0).astype(np.float32)
-        belongs = block.pairs[:, self.scores]
+        num_rows, num_keys = block.allowed.shape
+        # The offsets of a row are a window of the offsets of the block, one later for each row
+        # before it.
+        bins = self._bins(np.arange(1 - num_rows, num_keys) - block.rows.start)
+        of_pairs, of_others = (
+            np.lib.stride_tricks.sliding_window_view(values[..., bins], num_keys, axis=2)[
+                :, :, ::-1
+            ]
+            for values in (of_pairs, of_others)
+        )
         factors: NDArray[np.float32]
-        factors = np.where(belongs, of_pairs[..., offsets], block.allowed * of_others[..., offsets])
+        factors = np.where(block.pairs[:, self.scores], of_pairs, of_others)
+        factors *= block.allowed
         return factors
 
 
@@ -937,10 +948,12 @@ class _OtherQueries:
         allowed = block.allowed
         self._first[block.rows] = allowed.argmax(axis=1)
         self._last[block.rows] = allowed.shape[1] - 1 - allowed[:, ::-1].argmax(axis=1)
-        compared = block.pairs & self._is_compared[block.rows, None]
+        rows = np.flatnonzero(self._is_compared[block.rows])
+        compared = block.pairs if len(rows) == len(allowed) else block.pairs[:, :, rows]
         self._queries += block.queries
         self._compared += np.count_nonzero(compared.any(axis=3), axis=2)
         text, score, row, key = np.nonzero(compared)
+        row = rows[row]
         bins = text * self._shape[1] + score
         # Number all pairs of a score and a query from 0, and choose evenly spaced ones.
         starts = np.flatnonzero(np.diff(bins * len(allowed) + row, prepend=-1))
@@ -1023,19 +1036,21 @@ class _OtherQueries:
         if not len(pair):
             return np.zeros((len(weights), weights.shape[1], self._shape[1]))
         text = bins[pair] // self._shape[1]
-        of_keys = weights[text, :, row, keys[pair]].astype(np.float64)
-        cumulative = np.cumsum(weights, axis=3)
+        of_keys = weights[text, :, row, keys[pair]]
+        # torch sums in parallel and is several times as fast as NumPy.
+        cumulative = torch.from_numpy(weights).cumsum(dim=3).numpy()
         last, first = self._last[queries[pair]], self._first[queries[pair]]
-        total = cumulative[text, :, row, last].astype(np.float64)
+        total = cumulative[text, :, row, last]
         later = np.flatnonzero(first)
         total[later] -= cumulative[text[later], :, row[later], first[later] - 1]
         own = self._num_peers[pair] == 0
         shares = np.where(own[:, None], of_keys, of_keys / np.maximum(total, of_keys + _TINY))
         scale = (self._queries / np.maximum(self._compared, 1)).ravel()[bins[pair]]
-        shares *= (scale * stands_for[pair] / np.maximum(self._num_peers[pair], 1))[:, None]
+        factors = scale * stands_for[pair] / np.maximum(self._num_peers[pair], 1)
+        shares *= factors.astype(np.float32)[:, None]
         starts = np.flatnonzero(np.diff(bins[pair], prepend=-1))
         sums = np.zeros((math.prod(self._shape), weights.shape[1]))
-        sums[bins[pair[starts]]] = np.add.reduceat(shares, starts, axis=0)
+        sums[bins[pair[starts]]] = np.add.reduceat(shares, starts, axis=0, dtype=np.float64)
         return sums.reshape(*self._shape, -1).swapaxes(1, 2)
 
 
