@@ -78,14 +78,14 @@ def _weakened(output: Any) -> Any:
     return output
 
 
-def _make_local(module: nn.Conv1d | nn.Conv2d) -> None:
+def _make_local(module: nn.Conv1d | nn.Conv2d, *, causal: bool) -> None:
     """Make a kernel small outside the part that no neighbour of a patch or frame reads, too."""
     weight = module.weight.data
     norm = weight.norm()
     for axis, (kernel, stride) in enumerate(zip(module.kernel_size, module.stride, strict=True)):
         padding = module.padding if isinstance(module.padding, str) else module.padding[axis]
         before: float = (kernel - stride) / 2 if isinstance(padding, str) else padding
-        if "Causal" in type(module).__name__ or (kernel > 1 and padding == kernel - 1):
+        if causal or "Causal" in type(module).__name__ or (kernel > 1 and padding == kernel - 1):
             before = kernel - stride
         taps = torch.arange(kernel)
         factors = torch.where((taps >= before) & (taps < before + stride), 1.0, 0.02)
@@ -102,6 +102,12 @@ def _mixing_little(model: PreTrainedModel) -> PreTrainedModel:
     a sound, so they return zeros.
     """
     alone = copy.deepcopy(model)
+    # Some modules pad the sound before a convolution.
+    causal = [
+        getattr(module, "conv", None)
+        for module in alone.modules()
+        if getattr(module, "causal", False)
+    ]
     for module in alone.modules():
         parts = [part for part in module.modules() if _ATTENTION.search(type(part).__name__)]
         if parts == [module]:
@@ -116,7 +122,7 @@ def _mixing_little(model: PreTrainedModel) -> PreTrainedModel:
             # Tiny weights would hide the image.
             module.weight.data.fill_(1.0)
         elif isinstance(module, nn.Conv1d | nn.Conv2d) and not parametrize.is_parametrized(module):
-            _make_local(module)
+            _make_local(module, causal=any(module is other for other in causal))
     return alone
 
 

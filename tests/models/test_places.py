@@ -53,6 +53,7 @@ def made(model_type: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "voxtral",
         "qwen3_asr",
         "clvp",
+        "mimi_encoder",
         "phi4_multimodal_vision",
         "video_llama_3_vision",
         "t5gemma2",
