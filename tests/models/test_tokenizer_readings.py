@@ -44,9 +44,11 @@ def slices(reading: Reading) -> list[str]:
         reading.encoding.word_ids,
         strict=True,
     ):
-        starts = None if text is None else reading.starts[text]
-        first = 0 if starts is None or word is None else starts[word]
-        parts.append("" if text is None else reading.texts[text][first + start : first + stop])
+        whole = "" if text is None else reading.texts[text]
+        if word is not None and {"boxes", "is_split_into_words"} & set(reading.options):
+            # Places are counted from the beginning of the word.
+            whole = whole.split()[word]
+        parts.append(whole[start:stop])
     return parts
 
 

@@ -6,7 +6,6 @@ of characters. The comparison tolerates these changes.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -53,24 +52,10 @@ class AlignedText:
         return plain(self.text)
 
     @cached_property
-    def _matches(self) -> list[re.Match[str]]:
-        return list(re.finditer(r"\S+", self.text))
-
-    @cached_property
     def _starts(self) -> list[int]:
         """Index in `_plain` of the first character of each part between white space."""
-        lengths = (len(plain(match[0])) for match in self._matches)
+        lengths = (len(plain(part)) for part in self.text.split())
         return list(accumulate(lengths, initial=0))[:-1]
-
-    def part(self, start: int, stop: int) -> Span:
-        """Return the parts between white space that contain text[start:stop]."""
-        inside = self.text[start:stop]
-        if not inside.strip():
-            return None
-        begins = [match.start() for match in self._matches]
-        first = start + len(inside) - len(inside.lstrip())
-        last = start + len(inside.rstrip()) - 1
-        return bisect_right(begins, first) - 1, bisect_right(begins, last) - 1
 
     def find(self, contents: Sequence[str | None], *, advance: bool = False) -> list[Span] | None:
         """Return the parts of the text that tokens contain, or None if the text lacks them.

@@ -7,12 +7,10 @@ it, the texts and ids of the call are known exactly if the call is observed.
 from __future__ import annotations
 
 import inspect
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -45,9 +43,6 @@ class Reading:
     target : bool
         Whether the text was passed as ``text_target``. A tokenizer may have a second vocabulary for
         such texts.
-    starts : tuple of (tuple of int, or None)
-        For each text that the caller had split into words, the index of each word's first character
-        in the joined text. The places in `encoding` are counted from these. None for other texts.
     """
 
     tokenizer: Any
@@ -56,7 +51,6 @@ class Reading:
     encoding: Any
     options: Mapping[str, Any]
     target: bool = False
-    starts: tuple[tuple[int, ...] | None, ...] = field(default=(None, None))
 
 
 class _Observed(threading.local):
@@ -215,12 +209,7 @@ def _readings(
         if not all(_is_text(part) for part in example):
             continue
         texts = tuple(part if isinstance(part, str) else " ".join(part) for part in example)
-        is_split = any(not isinstance(part, str) for part in example)
-        starts = tuple(
-            _word_starts(text, part) if is_split else None
-            for text, part in zip(texts, example, strict=True)
-        )
-        yield Reading(tokenizer, texts, row, encoding, options, target, starts)
+        yield Reading(tokenizer, texts, row, encoding, options, target)
 
 
 def _examples(text: Any, pair: Any, count: int, *, split: bool) -> list[Any]:
@@ -248,17 +237,6 @@ def _is_text(part: Any) -> bool:
     if isinstance(part, list | tuple):
         return bool(part) and all(isinstance(word, str) for word in part)
     return isinstance(part, str)
-
-
-def _word_starts(text: str, part: str | Sequence[str]) -> tuple[int, ...]:
-    """Return the index of each word's first character in `text`, the joined words of `part`.
-
-    If the second text of a pair is split into words, and the first one is not (a question about a
-    document in LayoutLM), the tokenizer splits the first text at white space.
-    """
-    if isinstance(part, str):
-        return tuple(match.start() for match in re.finditer(r"\S+", text))
-    return tuple(accumulate((len(word) + 1 for word in part[:-1]), initial=0))
 
 
 def _id_rows(values: Any) -> list[tuple[int, ...]]:

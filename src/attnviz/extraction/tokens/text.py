@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -21,7 +21,7 @@ from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.alignment import AlignedText, number_words_by
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.record.tokens import Tokens, make_visible, number_words, quote
-from attnviz.record.vocabulary import METASPACE, Alphabet, guess_alphabet, names_and_contents
+from attnviz.record.vocabulary import Alphabet, guess_alphabet, names_and_contents
 
 # The reading of a token and the token's index in it. None if no reading has the token.
 Origin = tuple[Reading, int] | None
@@ -336,8 +336,9 @@ class _Row:
                 break
         if spans is None and origin is not None and origin[0].texts:
             self._note_difference(text, run)
-        if spans is None and origin is not None and origin[0].encoding is not None:
-            return _offset_spans(run, origin, text, self._sequences[run[0]])
+        if spans is None and decoded is not None:
+            # The words are those of the text that the tokenizer returns.
+            return decoded.find([self._content(position) for position in run])
         return spans
 
     def _note_difference(self, text: AlignedText, run: Sequence[int]) -> None:
@@ -378,23 +379,6 @@ class _Row:
 def _is_letter(character: str) -> bool:
     """Whether a character is a letter of an alphabet or a digit, or no character."""
     return not character or (character.isalnum() and unicodedata.category(character) != "Lo")
-
-
-def _offset_spans(
-    run: Sequence[int], origin: tuple[Reading, int], text: AlignedText, number: int | None
-) -> list[Any] | None:
-    """Return the part of the text of each token as the tokenizers library states it."""
-    reading, first = origin
-    if not reading.texts:
-        return None
-    starts = reading.starts[number or 0] if number is not None else None
-    offsets, words = reading.encoding.offsets, reading.encoding.word_ids
-    spans: list[Any] = []
-    for index in range(first, first + len(run)):
-        (start, stop), word = offsets[index], words[index]
-        offset = starts[word] if starts is not None and word is not None else 0
-        spans.append(text.part(offset + start, offset + stop))
-    return spans
 
 
 class Vocabulary:
@@ -556,36 +540,39 @@ def _origins(ids: Sequence[int], readings: Sequence[Reading], tokenizer: Any) ->
     """Return the origin of each token in the readings."""
     origins: list[Origin] = [None] * len(ids)
     row = tuple(ids)
-    # If readings have the same ids, the last of the model's own tokenizer has priority.
-    ranked = sorted(readings, key=lambda reading: reading.tokenizer is tokenizer)[::-1]
+    # If readings have equally many ids, the last of the model's own tokenizer has priority.
+    latest = readings[::-1]
+    ranked = sorted(
+        latest, key=lambda one: (one.ids != row, -len(one.ids), one.tokenizer is not tokenizer)
+    )
     for reading in ranked:
         if reading.ids == row:
             return [(reading, index) for index in range(len(row))]
-    # A row may have padding or a start token that the reading lacks, or the other way around.
-    for reading in sorted(ranked, key=lambda reading: -len(reading.ids)):
+        # A row may have padding or a start token that the reading lacks, or the other way around.
         special = set() if reading.tokenizer is None else _special_ids(reading.tokenizer)
-        for shift in _shifts(row, reading.ids, special):
-            for position in range(max(0, shift), min(len(row), len(reading.ids) + shift)):
-                if origins[position] is None and row[position] == reading.ids[position - shift]:
-                    origins[position] = (reading, position - shift)
+        shift = _shift(row, reading.ids, special)
+        for index, identifier in enumerate(reading.ids if shift is not None else ()):
+            position = index + (shift or 0)
+            if 0 <= position < len(row) and row[position] == identifier:
+                origins[position] = origins[position] or (reading, index)
     return origins
 
 
-def _shifts(row: tuple[int, ...], ids: tuple[int, ...], special: set[int]) -> Iterator[int]:
-    """Yield the positions in `row` at which `ids` begin, apart from special tokens at their ends.
+def _shift(row: tuple[int, ...], ids: tuple[int, ...], special: set[int]) -> int | None:
+    """Return the position in `row` at which `ids` begin, apart from special tokens at their ends.
 
-    If `row` is a part of `ids`, yield the negative position of `row` in `ids`.
+    If `row` is a part of `ids`, return the negative position of `row` in `ids`. Return None if
+    neither is a part of the other.
     """
     for inner, outer, sign in ((ids, row, 1), (row, ids, -1)):
         regular = [index for index, number in enumerate(inner) if number not in special]
         if not regular:
-            return
+            return None
         core = inner[regular[0] : regular[-1] + 1]
-        starts = range(len(outer) - len(core) + 1)
-        matches = [start for start in starts if outer[start : start + len(core)] == core]
-        if matches:
-            yield from (sign * (start - regular[0]) for start in matches[:1])
-            return
+        for start in range(len(outer) - len(core) + 1):
+            if outer[start : start + len(core)] == core:
+                return sign * (start - regular[0])
+    return None
 
 
 def _added_tokens(tokenizer: Any) -> Mapping[int, Any]:
@@ -630,32 +617,18 @@ def alphabet_of(tokenizer: Any) -> Alphabet:
     """Return the alphabet of a tokenizer: how the entries of its vocabulary encode characters.
 
     The tokenizer's own conversion of entries into a text is called with entries of each alphabet.
+    If it converts none of them, because a tokenizer without a decoder defines no text, for example,
+    the alphabet is guessed from the vocabulary.
     """
     if tokenizer not in _alphabets:
-        _alphabets[tokenizer] = _find_alphabet(tokenizer)
+        probed = [name for name, probe in _PROBES.items() if _converts(tokenizer, *probe)]
+        _alphabets[tokenizer] = (probed or [guess_alphabet(list(tokenizer.get_vocab()))])[0]
     return _alphabets[tokenizer]
 
 
-def _find_alphabet(tokenizer: Any) -> Alphabet:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        # The library sentencepiece converts only entries that are in the vocabulary.
-        entry = next((one for one in tokenizer.get_vocab() if one[:1] == METASPACE != one), "▁a")
-        own = {"metaspace": ([entry, entry], f"{entry[1:]} {entry[1:]}".lower())}
-        return _probed(tokenizer.convert_tokens_to_string, _PROBES | own)
-    if backend.decoder is None:
-        # Without a decoder, a tokenizer defines no text. Guess it from the vocabulary.
-        return guess_alphabet(list(tokenizer.get_vocab()))
-    return _probed(backend.decoder.decode, _PROBES)
-
-
-def _probed(join: Callable[[list[str]], Any], probes: Mapping[Any, Any]) -> Alphabet:
-    for alphabet, (entries, expected) in probes.items():
-        try:
-            text = join(list(entries))
-        except Exception:  # noqa: BLE001, S112 - the conversion is not made for such entries
-            continue
-        if isinstance(text, str) and text.strip().lower() == expected:
-            result: Alphabet = alphabet
-            return result
-    return "plain"
+def _converts(tokenizer: Any, entries: Sequence[str], expected: str) -> bool:
+    try:
+        text = tokenizer.convert_tokens_to_string(list(entries))
+    except Exception:  # noqa: BLE001 - the conversion is not made for such entries
+        return False
+    return isinstance(text, str) and text.strip().lower() == expected
