@@ -560,7 +560,9 @@ def _image_processors(model: PreTrainedModel, inputs: Inputs) -> Iterator[Any]:
     stem = kind.removesuffix("_model").removesuffix("_encoder").removesuffix("_vision")
     usual = "Siglip2ImageProcessorPil" if "spatial_shapes" in inputs else "Qwen2VLImageProcessorPil"
     own = IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or IMAGE_PROCESSOR_MAPPING_NAMES.get(stem) or {}
-    for name in (own.get("pil"), own.get("torchvision"), usual):
+    # Earlier versions have a tuple of the slow and the fast class.
+    names = (own.get("pil"), own.get("torchvision")) if isinstance(own, dict) else own
+    for name in (*names, usual):
         maker = getattr(transformers, name or "", None)
         if maker is not None:
             settings = _processor_settings(model.config, maker, inputs)

@@ -352,7 +352,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         if self._embedded is None:
             self._embedded = not len(ids)
         if not self._embedded and (
-            start is None or len(ids) < self._width or not _starts(ids, start)
+            start is None or len(ids) <= len(start) or not _starts(ids, start)
         ):
             self._begin(ids)
         return scores
