@@ -375,6 +375,8 @@ def test_a_record_has_the_ids_of_the_call_with_the_same_settings(kind: str, name
     own = model.generate(IDS, attention_mask=torch.ones_like(IDS), **options)
     handle.remove()
     own = (own if isinstance(own, torch.Tensor) else own.sequences)[0].tolist()
+    if kind == "bart" and len(own) == 1:
+        pytest.skip(f"this version of transformers generates no text with {name}")
     torch.manual_seed(1)
     record = extract(model, IDS, generate=options)
     tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
