@@ -230,7 +230,8 @@ def _probe(model: PreTrainedModel, trial: _Trial, *, first: bool) -> dict[str, s
         marks = _placeholders(model, trial.inputs, len(tokens))
         if len(tokens) in _object_counts(model.config):
             continue
-        if marks is not None:
+        # Models of several codebooks (CSM) have several ids per token.
+        if marks is not None and marks.shape == of_media.shape:
             of_media &= marks
         if int(of_media.sum()) < 2:
             continue
