@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import types
 from typing import Any
@@ -269,7 +270,8 @@ def test_a_chat_is_continued_or_answered_as_in_a_pipeline(
 ) -> None:
     messages = [{"role": "user", "content": "hello"}, {"role": ending, "content": "The dog"}]
     read: list[list[int]] = []
-    pipe = pipeline("text-generation", llama, tokenizer=byte_tokenizer)
+    # A pipeline changes the padding side of its tokenizer, and other tests use this tokenizer.
+    pipe = pipeline("text-generation", llama, tokenizer=copy.deepcopy(byte_tokenizer))
     handle = llama.register_forward_pre_hook(
         lambda _, __, kwargs: read.append(kwargs["input_ids"][0].tolist()), with_kwargs=True
     )

@@ -285,7 +285,7 @@ export interface PendingHeader {
  * Role of a head, with the result of its statistical test.
  *
  * A head has a role if its score exceeds the baseline of the role significantly. If the role has
- * two baselines, all numbers refer to the one whose test has the larger p value.
+ * several baselines, all numbers refer to the one whose test has the larger p value.
  */
 export interface AtlasRole {
   /** Index of the role in `AtlasStack.roles`. */
