@@ -6,6 +6,7 @@ how attnviz finds places.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -220,3 +221,13 @@ def test_layers_after_a_merger_are_known_by_number_and_not_by_count() -> None:
     # The merger has run when the hook changes the setting that attnviz would read.
     model.register_forward_hook(change_setting)
     assert extract(model, inputs).stacks["vision stage 2"].query_tokens.text[0] == "[0]"
+
+
+def test_patches_have_names_without_a_picture() -> None:
+    """The patches of ColQwen2 are padded, so that pictures cannot be rebuilt from them."""
+    model, inputs, _ = made("colqwen2")
+    record = extract(model, inputs)
+    tokens = record.stack("self").query_tokens
+    assert not record.images
+    assert not tokens.grids
+    assert any(re.fullmatch(r"(\d+: )?\d+,\d+", text) for text in tokens.text)

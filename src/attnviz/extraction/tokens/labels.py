@@ -284,6 +284,9 @@ class RecordTokens:
         runs = runs_of(tokens, config, IMAGE_TOKEN_IDS)
         if runs:
             tokens = with_image_runs(tokens, runs, self._shapes(index, named))
+            # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
+            grids = (grid for grid in tokens.grids if grid.image < self._num_pictures)
+            tokens = replace(tokens, grids=tuple(grids))
         return with_sound_runs(tokens, self._batch.arguments, self._model, self._processor)
 
     def _shapes(self, index: int, named: Mapping[str, Tokens]) -> list[tuple[int, int]] | None:
