@@ -519,7 +519,7 @@ def tower_of(model: nn.Module, name: str) -> Any:
 def merging_layer(model: nn.Module, name: str) -> int:
     """Return the number of the layer after which two by two patches become one token (MiniCPM-V).
 
-    `name` is the path of a module of the encoder. Return -1 if there is no such layer.
+    `name` is the path of a module of the encoder. Return -1 if the encoder does not merge patches.
     """
     return int(getattr(_config_of(model, name), "insert_layer_id", -1))
 

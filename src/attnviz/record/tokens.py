@@ -179,7 +179,7 @@ def _column(
     """Return `values` as a tuple of entries whose types are in `kinds`.
 
     Entries of other types are converted by ``convert(name, entry)``. `name` is the name of the
-    attribute. Raise TypeError if `values` is no sequence, or an entry cannot be converted.
+    attribute. Raise TypeError if `values` is not a sequence, or an entry cannot be converted.
     """
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"{name}={short_repr(values)} must be a sequence")

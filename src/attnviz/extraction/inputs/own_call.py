@@ -91,7 +91,7 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
     several, or None for the first. The result is None if the user passed a model, or if the object
     does not reach the model. The notes then name settings that were not applied.
 
-    Raise ValueError if there is no call with the number `part`.
+    Raise ValueError if the number `part` is larger than that of the last call.
     """
     name = type(loaded.wrapper).__name__
     run = None if example is None else _entry_point(loaded)
@@ -180,7 +180,7 @@ def _entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
         return None
     if isinstance(wrapper, transformers.Pipeline):
         return partial(_run_pipeline, wrapper)
-    # If the library is not imported, `wrapper` is no object of it.
+    # If the library is not imported, `wrapper` is not one of its objects.
     library = sys.modules.get("sentence_transformers")
     for name, method in _SENTENCE_METHODS.items():
         if isinstance(wrapper, getattr(library, name, ())):

@@ -75,7 +75,7 @@ _replaced: dict[tuple[type, str], tuple[Any, Any]] = {}
 def watch_tokenizers(undo: Cleanup) -> list[Reading]:
     """Return a list to which each reading of this thread is added until the block of `undo` ends.
 
-    The readings of all tokenizers of transformers are added, whoever calls them. If a tokenizer
+    The readings of all tokenizers of transformers are added, for calls by any code. If a tokenizer
     reads a text in several nested calls, the reading of the innermost call is added, because it has
     exactly the text that was split into tokens. Texts that are passed as ids have no reading.
 
