@@ -43,6 +43,11 @@ TEST_PACKAGES = (
     "kvpress==0.5.5",
     "fire==0.7.1",
     "termcolor==3.3.0",
+    # Used in tests of quantised models. compressed-tensors requires loguru. The tests of
+    # bitsandbytes are skipped, because it is large.
+    "torchao==0.18.0",
+    "compressed-tensors==0.20.1",
+    "loguru==0.7.3",
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import traitlets
 import transformers
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -152,6 +153,11 @@ def test_models_with_an_unknown_projection_have_a_note_in_place_of_the_score(
     record = av.extract(model, TEXTS[0], tokenizer=tokenizer, outputs=True)
     assert note in record.notes
     assert record.stack().outputs(0) is None
+    with pytest.raises(traitlets.TraitError, match=f"{note}$"):
+        av.HeadView(record, order="output norm")
+    plain = av.extract(model, TEXTS[0], tokenizer=tokenizer)
+    with pytest.raises(traitlets.TraitError, match=r"Pass a record of .*outputs=True\)\.$"):
+        av.HeadView(plain, order="output norm")
 
 
 class Rounded(nn.Module):

@@ -19,6 +19,7 @@ import torch
 
 from attnviz.corpus.statistics_file import read_totals, write_totals
 from attnviz.corpus.totals import Totals, compared_arguments
+from attnviz.extraction.models import plain_numbers
 from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import as_path, short_repr
 
@@ -35,16 +36,17 @@ def weights_hash(model: torch.nn.Module) -> str:
     """Return a hash of the weights of a model as a string of 16 hexadecimal digits.
 
     The hash depends on the name, the shape and all entries of each parameter, as float32. For a
-    parameter on the meta device, which has no values, it depends only on the name and the shape.
-    Computing the hash takes about as long as a forward of a short text.
+    parameter whose values cannot be read, such as one on the meta device, it depends only on the
+    name and the shape. Computing the hash takes about as long as a forward of a short text.
     """
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):
         code.update(f"{name} {tuple(parameter.shape)}".encode())
-        if parameter.device.type == "meta":
+        numbers = plain_numbers(parameter)
+        if numbers is None:
             continue
         checksum = 0
-        for part in parameter.detach().reshape(-1).split(_ENTRIES_PER_COPY):
+        for part in numbers.reshape(-1).split(_ENTRIES_PER_COPY):
             checksum = zlib.crc32(part.float().cpu().numpy(), checksum)
         code.update(checksum.to_bytes(4, "little"))
     return code.hexdigest()

@@ -135,6 +135,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     tokenizer = own_tokenizer if tokenizer is None else tokenizer
     processor = own_processor if processor is None else processor
     check_parallel(model)
+    _convert_weights(base_of(model))
     if isinstance(processor, str | PathLike):
         processor = _load_pretrained(transformers.AutoProcessor.from_pretrained, processor)
     tokenizer = _tokenizer(tokenizer)
@@ -156,6 +157,27 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             "an encoder-decoder model. Pass one tokenizer."
         )
     return loaded
+
+
+@torch.no_grad()
+def _convert_weights(model: Any) -> None:
+    """Convert quantised weights now, as the first forward would do it.
+
+    compressed-tensors decompresses weights, and on some CPUs bitsandbytes changes the order of
+    weights of 4 bits. Otherwise, the names and values of parameters would change while a model is
+    read.
+    """
+    compressor = getattr(getattr(model, "hf_quantizer", None), "compressor", None)
+    if compressor is not None and hasattr(model, "ct_decompress_hook"):
+        compressor.decompress_model(model)
+    for module in model.modules():
+        if getattr(module, "support_avx512bf16_for_cpu", False):
+            state, device = module.weight.quant_state, module.weight.device
+            if device.type == "cpu" and not getattr(state, "packing_format_for_cpu", False):
+                # `forward` does not call the user's hooks.
+                training, module.training = module.training, False
+                module.forward(torch.zeros(1, module.in_features, dtype=model.dtype))
+                module.training = training
 
 
 def _tokenizer(tokenizer: Any) -> Any:
@@ -468,6 +490,25 @@ def _full_attention_of(model: nn.Module) -> SharedChange:
         replaced.clear()
 
     return SharedChange(apply, revert)
+
+
+def plain_numbers(tensor: object) -> torch.Tensor | None:
+    """Return a tensor of a model as a plain tensor without gradient, or None if it has no values.
+
+    Quantised weights of torchao and quanto are subclasses of Tensor with few operations, one of
+    which is ``dequantize``. Return None for a tensor on the meta device, and for objects that are
+    not tensors.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
+        return None
+    plain: torch.Tensor = tensor.detach()
+    if type(plain).dequantize is torch.Tensor.dequantize:
+        return plain
+    try:
+        plain = plain.dequantize()
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None
+    return plain
 
 
 def hook(

@@ -38,6 +38,8 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
+#: Beginning of the note on layers whose outputs of heads are unknown.
+NO_OUTPUTS = "The outputs of heads are not shown"
 # Names of the numbers of a stack, by the kind of the stack or of its rule. Other linear layers have
 # "linear weight", and other stacks "weight".
 _MEASURES = {"Mamba-1": "share of output", "indexer": "rank"}
@@ -264,7 +266,7 @@ def _add_head_arrays(
         # no outputs.
         if unknown and layers.rule is None and layers.stack != "indexer":
             notes.append(
-                f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
+                f"{NO_OUTPUTS} for {format_named('layer', unknown)} of "
                 f"stack {quote(name)}, because no linear output projection was found."
             )
     return notes

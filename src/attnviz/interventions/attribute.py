@@ -278,9 +278,9 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
             f"by at most {format_small(off)} of the loss ({steps} steps)."
         )
     elif method == "direct":
+        direct = _followed(runner.model, partial(direct_gradients, runner, layers.values()))
         vectors = {
-            module_run: _vectors(call, gradient)
-            for module_run, (call, gradient) in direct_gradients(runner, layers.values()).items()
+            module_run: _vectors(call, gradient) for module_run, (call, gradient) in direct.items()
         }
     else:
         vectors = _gradients(runner, layers.values())

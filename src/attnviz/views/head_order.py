@@ -138,7 +138,12 @@ class HeadOrder(HeadRoles):
         elif order in MEASURES and MEASURES[order].reads == "lost weight":
             why = " The record has no left-out keys. Merged words never have any."
         elif order in MEASURES and MEASURES[order].kind == "heads":
-            why = " Measures of heads need a record of attnviz.extract(..., outputs=True)."
+            from attnviz.extraction.records import NO_OUTPUTS
+
+            # If outputs were requested, notes say which layers have none, and why.
+            notes = [note for note in self.record.notes if note.startswith(NO_OUTPUTS)]
+            notes = notes or ["Pass a record of attnviz.extract(..., outputs=True)."]
+            why = " " + " ".join(notes)
         elif order in MEASURES:
             why = " Patterns need attention weights, and induction needs a repeated token."
         raise traitlets.TraitError(

@@ -9,6 +9,7 @@ both.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,13 +22,17 @@ from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.families import NORM_CLASS
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, plain_numbers
 from attnviz.utils.cleanup import Cleanup
 
 # A projection counts as linear if its result, without its bias, differs from the product of its
 # input and its matrix by at most this share of the largest number in the result. The share is
 # larger for dtypes that round more coarsely.
 _LINEAR = 1e-3
+# Limit for modules that round their inputs to 8 bits, as a share of the norm of the result. A
+# float8 number with 3 bits of mantissa has a relative error of up to 1/16, and so have the unit
+# vectors with which the matrix is read.
+_ROUNDED = 2**-3
 
 # Attribute of modules of PEFT that add an adapter, such as LoRA, to a projection: the projection
 # without the adapter.
@@ -79,7 +84,7 @@ class FollowedOutputs(Generic[_Kept]):
         projections_and_norms = [
             module
             for module in self._model.modules()
-            if (not any(module.children()) or hasattr(module, _ADAPTED))
+            if (_is_leaf(module) or hasattr(module, _ADAPTED))
             and (_dimensions(module) in (1, 2) or _is_norm(module))
         ]
         self._is_watching = True
@@ -136,10 +141,21 @@ class FollowedOutputs(Generic[_Kept]):
             self.found[module_run] = kept
 
 
+def _is_leaf(module: nn.Module) -> bool:
+    """Whether no submodule has parameters. Some quantised modules keep their numbers in one."""
+    return not any(True for child in module.children() for _ in child.parameters())
+
+
 def _dimensions(module: nn.Module) -> int | None:
-    """Return the number of axes of a module's weight, or None if it has no weight."""
+    """Return the number of axes of a module's weight, or None if it has no weight.
+
+    Some quantised modules have no such weight, but several tensors with other names. They are
+    recognised by the name of their class, such as ``HQQLinear``.
+    """
     weight = getattr(module, "weight", None)
-    return weight.dim() if isinstance(weight, torch.Tensor) else None
+    if isinstance(weight, torch.Tensor):
+        return weight.dim()
+    return 2 if "Linear" in type(module).__name__ else None
 
 
 def _is_norm(module: nn.Module) -> bool:
@@ -279,34 +295,47 @@ def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tenso
     """
     inputs = torch.zeros(1, 2, example.numel(), dtype=example.dtype, device=example.device)
     inputs[0, 1] = torch.linspace(-1, 1, example.numel())
+    # Quantised modules can have a fixed scale for their inputs, so use inputs of the usual size. A
+    # power of two rounds nothing.
+    largest = float(example.abs().max())
+    inputs *= 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < math.inf else 1.0
+    best: tuple[float, torch.Tensor] | None = None
     with torch.no_grad():
         bias, result = projection(inputs)[0].float()
         result -= bias
         limit = max(_LINEAR, 4 * torch.finfo(example.dtype).eps) * result.abs().max()
-        for matrix in _possible_matrices(projection, example, bias):
-            if matrix.shape == (example.numel(), len(result)):
-                difference = inputs[0, 1].float() @ matrix - result
-                if bool(difference.abs().max() <= limit):
-                    by_head = matrix.unflatten(0, example.shape)
-                    rows: torch.Tensor = torch.linalg.qr(by_head.mT, mode="r").R.mT
-                    return rows
-    return None
+        for matrix in _possible_matrices(projection, inputs, bias):
+            if matrix.shape != (example.numel(), len(result)):
+                continue
+            difference = inputs[0, 1].float() @ matrix - result
+            off = float(difference.norm())
+            if best is None or off < best[0]:
+                best = off, matrix
+            if bool(difference.abs().max() <= limit):
+                break
+        if best is None or not best[0] <= _ROUNDED * float(result.norm()):
+            return None
+        by_head = best[1].unflatten(0, example.shape)
+        rows: torch.Tensor = torch.linalg.qr(by_head.mT, mode="r").R.mT
+        return rows
 
 
 def _possible_matrices(
-    projection: nn.Module, example: torch.Tensor, bias: torch.Tensor
+    projection: nn.Module, inputs: torch.Tensor, bias: torch.Tensor
 ) -> Iterator[torch.Tensor]:
     """Yield candidates for the matrix of a projection, (inputs, outputs).
 
-    If the projection is linear, one of the candidates is its matrix.
+    If the projection is linear, one of the candidates is its matrix. `inputs` has the dtype, the
+    device and the size of the inputs that the projection takes, (1, 2, inputs).
     """
-    weight: Any = projection.weight
-    if weight.device == example.device:
+    weight = plain_numbers(getattr(projection, "weight", None))
+    if weight is not None and weight.device == inputs.device:
         # Linear stores its weight as (outputs, inputs), and Conv1D of transformers as
         # (inputs, outputs).
         yield weight.float().T
         yield weight.float()
-    # A quantized weight is stored in another form. Project unit vectors instead: the results,
-    # without the bias, are the rows of the matrix.
-    unit_vectors = torch.eye(example.numel(), dtype=example.dtype, device=example.device)
-    yield projection(unit_vectors[None])[0].float() - bias
+    # The weight is stored in another form, or the module has an adapter. Project unit vectors: the
+    # results, without the bias, are the rows of the matrix.
+    size = float(inputs.abs().max())
+    unit_vectors = torch.eye(inputs.shape[-1], dtype=inputs.dtype, device=inputs.device)
+    yield (projection(size * unit_vectors[None])[0].float() - bias) / size
