@@ -23,7 +23,6 @@
 #   make docs        build the documentation site in build/site
 #   make docs-serve  serve it on http://localhost:8000 and rebuild it after every change
 #   make package     build the wheel and the source distribution and test them
-#   make dist        the same, and keep them in dist/ for a release
 #   make clean       remove all build products, .venv and js/node_modules
 #
 # Each command creates .venv and installs what it needs. If `python3` is too old, name a newer one:
@@ -35,10 +34,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage calls bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package dist clean environment test-environment docs-environment front-end
+.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage calls bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,27s/^#//p' Makefile
+	@sed -n '3,26s/^#//p' Makefile
 
 # Install everything that attnviz needs to run, and build the front-end.
 environment:
@@ -202,12 +201,6 @@ docs-serve: docs-environment
 
 package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
-
-# The files of a release, with the tests of `make package` on these files.
-dist: test-environment
-	rm -rf dist
-	$(VENV_PYTHON) -m build
-	$(VENV_PYTHON) -m pytest tests/package --packages=dist --junitxml=test-results/package.xml
 
 clean:
 	rm -rf .venv .oldest .bench .hosts .kinds .kernels js/node_modules src/attnviz/static dist build test-results head_view.html

@@ -36,9 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
-        "--packages", metavar="FOLDER", help="test these built packages instead of new ones"
-    )
-    parser.addoption(
         "--slow-sample", metavar="SEED", help="run slow tests only in a quarter of the files"
     )
     parser.addoption(

@@ -13,6 +13,7 @@ import torch
 import attnviz as av
 from attnviz.extraction import extract
 from attnviz.extraction.models import evaluate
+from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
 from models.interrupts import state_of
 from models.make_models import make_model
@@ -49,7 +50,7 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     cleanups = [Cleanup(), Cleanup()]
     model_parts = [model if part == "whole" else model.model for part in parts]
     for model_part, undo in zip(model_parts, cleanups, strict=True):
-        assert evaluate(model_part, undo)
+        assert evaluate(modules_of(model_part), undo)
     assert not any(module.training for model_part in model_parts for module in model_part.modules())
     with cleanups[order[0]]:
         pass

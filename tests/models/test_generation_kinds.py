@@ -362,3 +362,12 @@ def test_of_a_long_sound_the_record_shows_the_first_window(beams: int) -> None:
     )
     difference = record.stacks["cross"].weights(layer=1) - first.stacks["cross"].weights(layer=1)
     assert np.abs(difference).max() < 1e-6
+
+
+def test_a_sound_that_is_taken_for_silence_has_no_text() -> None:
+    model = whisper(**TOKENS)
+    sound = {"input_features": torch.randn(1, 16, 100, generator=torch.Generator().manual_seed(0))}
+    settings = {"no_speech_threshold": 1e-5, "logprob_threshold": 0.0, "temperature": 0.0}
+    assert not model.generate(**sound, max_new_tokens=5, **settings).numel()
+    with pytest.raises(ValueError, match=r"no_speech_threshold=1e-05 .* generates no text"):
+        extract(model, sound, generate={"max_new_tokens": 5, **settings})

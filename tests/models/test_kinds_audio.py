@@ -202,3 +202,19 @@ class TestSoundAndText:
                 weights = other.stacks[name].weights(layer=1)
                 assert np.array_equal(weights, stack.weights(layer=1))
         assert "0.04s" in record.stacks["self"].query_tokens.text
+
+    def test_a_note_says_that_a_sound_beside_a_text_is_cut(
+        self, model: Any, processor: Any
+    ) -> None:
+        clips = [sound(1.2), sound(2.5), sound(3)]
+        record = extract(model, (clips[1], "The cat"), processor=processor)
+        assert record.notes == (
+            "The sound lasts 2.50s. The processor keeps the first 2.00s of it.",
+        )
+        content: list[dict[str, Any]] = [{"type": "audio", "audio": clip} for clip in clips]
+        content.append({"type": "text", "text": "The cat"})
+        record = extract(model, [{"role": "user", "content": content}], processor=processor)
+        assert record.notes[:2] == (
+            "Sound 2 lasts 2.50s. The processor keeps the first 2.00s of it.",
+            "Sound 3 lasts 3.00s. The processor keeps the first 2.00s of it.",
+        )

@@ -259,3 +259,61 @@ def test_a_note_names_a_folder_whose_settings_are_dropped(checkpoint_folder: Pat
     record = av.extract(checkpoint_folder, TEXT, tokenizer=tokenizer)
     assert any("SentenceTransformer" in note and "tokenizer= was" in note for note in record.notes)
     assert not av.extract(checkpoint_folder, TEXT).notes
+
+
+class TestTwoModels:
+    """A SentenceTransformer has a model for queries and one for documents."""
+
+    @pytest.fixture(scope="class")
+    def router(self, checkpoint_folder: Path) -> Any:
+        library = pytest.importorskip("sentence_transformers")
+        modules = pytest.importorskip("sentence_transformers.base.modules")
+        parts = []
+        for _ in range(2):
+            transformer = modules.Transformer(str(checkpoint_folder))
+            parts.append([transformer, library.models.Pooling(48)])
+        for parameter in parts[1][0].model.parameters():
+            parameter.data += 0.1 * torch.randn(
+                parameter.shape, generator=torch.Generator().manual_seed(0)
+            )
+        router = modules.Router.for_query_document(*parts)
+        prompts = {"query": "the street ", "document": ""}
+        return library.SentenceTransformer(modules=[router], device="cpu", prompts=prompts).train()
+
+    @pytest.mark.parametrize(
+        ("task", "text"), [("query", "the street " + TEXT), ("document", TEXT)]
+    )
+    def test_a_method_selects_the_model(self, router: Any, task: str, text: str) -> None:
+        record = av.extract(getattr(router, f"encode_{task}"), TEXT)
+        model = router[0].sub_modules[task][0].model
+        expected = av.extract(model, text, tokenizer=router.tokenizer)
+        assert record.tokens == expected.tokens
+        assert record.notes == expected.notes
+        for layer in record.stack().layers:
+            own = expected.stack().weights(layer=layer)
+            assert (record.stack().weights(layer=layer) == own).all()
+        assert all(module.training for module in router.modules())
+
+    def test_without_a_method_the_error_names_the_remedy(self, router: Any) -> None:
+        with pytest.raises(TypeError, match=r"contains 2 models\. Pass one of them, or a method"):
+            av.extract(router, TEXT)
+
+
+def test_several_texts_of_one_call_are_refused(checkpoint_folder: Path) -> None:
+    """The library would read them as a pair if they were one text."""
+    library = pytest.importorskip("sentence_transformers")
+    encoder = library.SentenceTransformer(str(checkpoint_folder), device="cpu")
+    with pytest.raises(ValueError, match=r"several inputs of encode.*one mapping for each"):
+        av.extract(encoder, {"sentences": ["the cat", "the street"]})
+    records = av.extract(encoder, [{"sentences": "the cat"}, {"sentences": "the street"}])
+    assert [record.tokens for record in records] == [
+        record.tokens for record in av.extract(encoder, ["the cat", "the street"])
+    ]
+
+
+def test_dicts_of_a_corpus_may_have_a_second_text(classifier: Any, checkpoint_folder: Path) -> None:
+    pipe = pipeline_of(classifier, checkpoint_folder, "text-classification")
+    rows = [{"text": "the cat", "text_pair": TEXT}, {"text": TEXT, "text_pair": "the street"}]
+    own = [len(pipe.tokenizer(*row.values())["input_ids"]) for row in rows]
+    queries = av.extract_corpus(pipe, rows, progress=False).points().query_text
+    assert [int((queries == number).sum()) for number in range(2)] == own

@@ -51,16 +51,11 @@ def no_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def packages(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
-    """Return the wheel and the source distribution: those of a release, or new ones."""
-    built = request.config.getoption("--packages")
-    folder = Path(built) if built else tmp_path_factory.mktemp("built")
-    if not built:
-        run(sys.executable, "-m", "build", "--sdist", "--wheel", "--outdir", folder, ROOT)
-    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    return wheel, source
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the wheel and the source distribution, built as for a release."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--sdist", "--wheel", "--outdir", folder, ROOT)
+    return next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,8 @@ def extract_corpus(
         Texts, pairs of texts ``(first, second)``, images, or anything else that `attnviz.extract`
         accepts as one example. In a dataset or table, they are the values of the column `column`.
     column : str, default "text"
-        Column of a dataset or table, or key of a dict, that contains the text or image.
+        Column of a dataset or table, or key of a dict, that contains the text or image. A dict that
+        has the key ``"text_pair"``, too, is a pair of texts.
     max_points : int, default 10,000
         Maximum number of points, which are the queries and keys of the first stack. If the first
         text that is read has more points, only this text is used, and its points are a random

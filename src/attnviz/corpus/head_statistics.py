@@ -107,7 +107,8 @@ def head_statistics(
         Texts, as for `attnviz.extract_corpus`. All of them are read, unless `part` selects fewer. A
         Ray dataset is first converted to a table in memory.
     column : str, default "text"
-        Column of a dataset or table, or key of a dict, that contains the text.
+        Column of a dataset or table, or key of a dict, that contains the text. A dict that has the
+        key ``"text_pair"``, too, is a pair of texts.
     columns : mapping of str to sequence, or iterable of str, optional
         Classes of texts or of their tokens, such as parts of speech. A mapping has a list for each
         column name, with an entry for each text: the class of the text, or a sequence with the

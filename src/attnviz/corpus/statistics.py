@@ -406,8 +406,8 @@ class HeadStatistics:
         ----------
         path : path-like
             Path of the file. If it ends with ``.parquet``, the file has only the table of scores
-            that `to_pandas` returns. Otherwise it is a safetensors file, which has all statistics
-            and can be read with `load`. ``.safetensors`` is added to a path without a suffix.
+            that `to_pandas` returns. Otherwise it is a ``.safetensors`` file, which has all
+            statistics and can be read with `load`.
 
         Returns
         -------
@@ -435,7 +435,7 @@ class HeadStatistics:
         Parameters
         ----------
         path : path-like
-            Path of the file, with or without the suffix ``.safetensors``.
+            Path of a ``.safetensors`` file.
 
         Returns
         -------

@@ -18,8 +18,8 @@ class Texts:
     """Sequence of texts, pairs of texts, or images. An item is loaded when it is accessed.
 
     In a dataset or table, `column` is the name of the column with the texts. In a list, an item can
-    be a dict, in which `column` is the key of the text. A dict without this key is returned
-    unchanged.
+    be a dict, in which `column` is the key of the text. If it has the key ``"text_pair"``, too, the
+    item is a pair of texts. A dict without `column` is returned unchanged.
 
     Examples
     --------
@@ -64,7 +64,8 @@ class Texts:
     def __getitem__(self, index: int) -> Any:
         text = self._texts[index]
         if isinstance(text, Mapping) and self._column in text:
-            return text[self._column]
+            second = text.get("text_pair")
+            return text[self._column] if second is None else (text[self._column], second)
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -12,9 +13,9 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial, wraps
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,12 @@ from attnviz.extraction.adapters import (
     base_of,
     check_adapter,
     virtual_tokens,
+)
+from attnviz.extraction.capabilities import (
+    Capabilities,
+    accepted_arguments,
+    capabilities_of,
+    parameter_names,
 )
 from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.modules import modules_of
@@ -74,10 +81,20 @@ class Loaded:
     notes: tuple[str, ...] = ()
     target_tokenizer: Any = None
 
-    @property
+    @cached_property
     def is_encoder_decoder(self) -> bool:
         """Whether the model has an encoder and a decoder."""
         return is_encoder_decoder(self.model.config)
+
+    @cached_property
+    def accepted(self) -> frozenset[str]:
+        """Names of the arguments that the model takes."""
+        return accepted_arguments(self.model)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """Kinds of input that the model takes."""
+        return capabilities_of(self.model)
 
     @property
     def virtual(self) -> VirtualTokens | None:
@@ -129,7 +146,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     if isinstance(model, transformers.Pipeline):
         model = _unwrapped(model.model)
     if not isinstance(base_of(model), PreTrainedModel):
-        model = _model_inside(model)
+        model = _model_inside(model, method)
     own_tokenizer, own_processor = (None, None) if model is wrapper else _readers_inside(wrapper)
     prepares = tokenizer in (None, own_tokenizer) and processor in (None, own_processor)
     tokenizer = own_tokenizer if tokenizer is None else tokenizer
@@ -224,20 +241,31 @@ def _unwrapped(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-def _model_inside(wrapper: Any) -> PreTrainedModel:
+def _model_inside(wrapper: Any, method: Callable[..., Any] | None) -> PreTrainedModel:
     """Return the single transformers model inside of a wrapper object.
 
     Examples of wrappers are SentenceTransformer, CrossEncoder, Trainer, LightningModule and
     DeepSpeedEngine. If `wrapper` is a model of timm, put it into a `TimmWrapperModel` of
-    transformers and return that. Raise TypeError if the wrapper does not contain exactly one model.
+    transformers and return that. If the wrapper contains several models, such as one for queries
+    and one for documents, return the one that `method` calls for a text. Raise TypeError if there
+    is no such model.
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
     models = {id(inner): inner for inner in _models_inside(wrapper)}
+    if len(models) > 1 and method is not None:
+        with Cleanup() as undo, undo:
+            evaluate(modules_of(wrapper), undo)
+            call = first_call(models.values(), lambda: method(["text"]))
+        models = {} if call is None else {id(call[0]): call[0]}
     if len(models) == 1:
         (model,) = models.values()
         return model
-    contents = "" if not models else f", which contains {len(models)} models. Pass one of them"
+    contents = ""
+    if models:
+        contents = (
+            f", which contains {len(models)} models. Pass one of them, or a method that calls one"
+        )
     raise TypeError(
         "model must be a transformers model (PreTrainedModel), a hub id, a folder, a "
         "pipeline, a model of timm, or an object with one transformers model inside; got "
@@ -409,18 +437,18 @@ _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
 
-def evaluate(model: nn.Module, undo: Cleanup) -> bool:
-    """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
+def evaluate(modules: Iterable[nn.Module], undo: Cleanup) -> bool:
+    """Keep modules in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
-    model, or models that share modules. A module returns to training mode when the last ``with``
-    block that uses it ends. Gradients are disabled only in this thread.
+    modules. A module returns to training mode when the last ``with`` block that uses it ends.
+    Gradients are disabled only in this thread.
 
     Returns
     -------
     bool
-        Whether any module of the model was in training mode at this call, or was switched to
-        evaluation mode by another call of `evaluate` whose ``with`` block has not ended yet.
+        Whether any module was in training mode at this call, or was switched to evaluation mode by
+        another call of `evaluate` whose ``with`` block has not ended yet.
     """
     undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
     torch.set_grad_enabled(False)
@@ -428,7 +456,7 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     trained: list[nn.Module] = []
     undo.add(partial(_release, holder, trained))
     with _evaluating_lock:
-        trained += [part for part in modules_of(model) if part.training or part in _evaluating]
+        trained += [part for part in modules if part.training or part in _evaluating]
         for module in trained:
             _evaluating.setdefault(module, set()).add(holder)
             module.training = False
@@ -540,3 +568,59 @@ def hook(
 def _remove(handles: Sequence[RemovableHandle]) -> None:
     for handle in handles:
         handle.remove()
+
+
+class ReachedError(BaseException):
+    """Exception that ends code at a call. Code that catches Exception lets it pass."""
+
+
+def first_call(
+    modules: Iterable[nn.Module], run: Callable[[], object]
+) -> tuple[Any, dict[str, Any]] | None:
+    """Call `run`, and end it where it would run one of `modules`.
+
+    Return this module and its arguments by name. Return None if `run` ends before.
+    """
+    calls: list[tuple[Any, dict[str, Any]]] = []
+
+    def reached(module: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> None:
+        calls.append((module, named_arguments(forward, args, kwargs)))
+        raise ReachedError
+
+    with Cleanup() as undo, undo:
+        for module in modules:
+            replace_method(module, "forward", partial(reached, module), undo)
+        with torch.no_grad(), contextlib.suppress(ReachedError):
+            run()
+    return calls[0] if calls else None
+
+
+def named_arguments(
+    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    return dict(zip(parameter_names(method), args, strict=False)) | kwargs
+
+
+def replace_method(owner: Any, name: str, replacement: Callable[..., Any], undo: Cleanup) -> None:
+    """Replace a method of an object in this thread, until the ``with`` block of `undo` ends.
+
+    `replacement` gets the original method as its first argument. A hook would not be enough,
+    because adapters call ``forward`` themselves, and ``generate`` has no hooks.
+    """
+    original = getattr(owner, name)
+    thread = threading.get_ident()
+
+    @wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread:
+            return original(*args, **kwargs)
+        return replacement(original, *args, **kwargs)
+
+    # Use the dictionary, because classes of users may have their own __setattr__.
+    attributes = vars(owner)
+    if name in attributes:
+        undo.add(partial(attributes.__setitem__, name, attributes[name]))
+    else:
+        undo.add(partial(attributes.pop, name, None))
+    attributes[name] = replaced

@@ -189,13 +189,14 @@ def attention_outside(
 
     `root` is `model` itself, or a module that contains it. `shown` has the ids of the modules whose
     attention is in the record or in other notes. Parts of a transformers model with such modules
-    are left out, because the model runs them as its class defines.
+    are left out, because the model runs them as its class defines. Other models beside `model`,
+    such as one for queries, are left out, too, because they do not run.
     """
-    skipped = set(shown)
+    skipped, of_model = set(shown), set(map(id, modules_of(model)))
     for module in modules_of(root):
         if isinstance(module, PreTrainedModel) and _is_of_library(module):
             inside = set(map(id, module.modules()))
-            if not inside.isdisjoint({*shown, id(model)}):
+            if id(module) not in of_model or not inside.isdisjoint({*shown, id(model)}):
                 skipped |= inside
     entries = {id(entry.module) for entry in attention_modules(root) if entry.softmax}
     return [

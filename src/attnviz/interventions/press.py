@@ -19,7 +19,7 @@ import torch
 
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.models import evaluate, hook
-from attnviz.extraction.modules import attention_modules
+from attnviz.extraction.modules import attention_modules, modules_of
 from attnviz.interventions.example import Example
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
@@ -67,7 +67,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
             f"keep={short_repr(press)} is not a press: it does not return a context manager"
         )
     with Cleanup() as undo, undo:
-        evaluate(model, undo)
+        evaluate(modules_of(model), undo)
         complete = model(**arguments).past_key_values
         for module in modules.values():
             undo.add(partial(module.__dict__.pop, _MASKED, None))

@@ -720,14 +720,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     ----------
     path : path-like
         File that `AttentionRecord.save` wrote, folder that ``attnviz.extract(..., spool=folder)``
-        created, or exported page that the method `save` of a view wrote, such as ``"x.html"``. As
-        in `save`, a path without a suffix is that of the file with the suffix ``.safetensors``, if
-        it exists. A page can be loaded if it contains queries and keys, as pages of neuron views
-        do, or all weights. It cannot be loaded if it contains only the strongest keys of each
-        query, as pages of long texts do. Save a view with ``precision="exact"`` to be able to load
-        its page. In a page, all weights are rounded to one byte, and queries and keys of long texts
-        may be rounded to float16. A note of the record then states the largest error of the
-        weights.
+        created, or exported page that the method `save` of a view wrote, such as ``"x.html"``. A
+        page can be loaded if it contains queries and keys, as pages of neuron views do, or all
+        weights. It cannot be loaded if it contains only the strongest keys of each query, as pages
+        of long texts do. Save a view with ``precision="exact"`` to be able to load its page. In a
+        page, all weights are rounded to one byte, and queries and keys of long texts may be rounded
+        to float16. A note of the record then states the largest error of the weights.
     verify : bool, default False
         Whether to read all arrays and compare them with the checksum in the file. If False, this is
         done only if the arrays have at most 16 MB in total. The header, which contains the tokens,
@@ -745,9 +743,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     TypeError
         If `path` is not a path.
     ValueError
-        If the file is damaged, truncated, not a record, or of another format version. Also if there
-        is both a folder and a file for a path without a suffix, or if it is one of the files with
-        layers in a folder of ``spool=``. Pass the folder instead.
+        If the file is damaged, truncated, not a record, or of another format version. Also if it is
+        one of the files with layers in a folder of ``spool=``. Pass the folder instead.
 
     Examples
     --------

@@ -128,7 +128,7 @@ def _watched_forward(
     notes = []
     with Cleanup() as undo, undo:
         modules = collector.scan.modules
-        if evaluate(model, undo):
+        if evaluate(modules, undo):
             notes.append(TRAINING_NOTE)
         # Compiled code does not call transformers' attention dispatcher, so its attention could not
         # be captured.

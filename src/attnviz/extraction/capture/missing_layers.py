@@ -61,8 +61,10 @@ def notes_on_layers(
     root = loaded.wrapper if isinstance(loaded.wrapper, nn.Module) else model
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))
-    outside = scan_modules(root).once(
-        ("notes outside", *key), partial(_notes_outside, root, model, stacks, missing)
+    around = scan_modules(root)
+    outside = around.once(
+        ("notes outside", around.paths.get(id(model)), *key),
+        partial(_notes_outside, root, model, stacks, missing),
     )
     return [*scan.once(key, partial(_notes_on_layers, model, stacks, missing)), *outside]
 

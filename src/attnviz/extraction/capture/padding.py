@@ -15,7 +15,7 @@ from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.forward import arguments_of, run_uncompiled
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.models import Loaded, attend_fully, evaluate
-from attnviz.extraction.modules import scan_modules
+from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
 
 
@@ -41,8 +41,9 @@ def notes_on_padding(loaded: Loaded, batch: Batch, outputs: Any) -> list[list[st
         return notes
     for number, unpadded in padded.items():
         with Cleanup() as undo, undo:
-            evaluate(model, undo)
-            run_uncompiled(scan_modules(model).modules, undo)
+            modules = modules_of(model)
+            evaluate(modules, undo)
+            run_uncompiled(modules, undo)
             attend_fully(model, len(unpadded), undo)
             alone = _output_of_text(model(**arguments_of(model, singles[number])))
         if alone is None or alone.dim() != output.dim() or len(output) != batch.size:

@@ -11,8 +11,6 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import (
-    accepted_arguments,
-    capabilities_of,
     check_ids,
     check_length,
     num_positions,
@@ -44,6 +42,7 @@ from attnviz.extraction.inputs.media import (
     has_media,
     is_sound,
     num_samples,
+    sounds_in,
 )
 from attnviz.extraction.inputs.own_call import notes_on_settings, own_call
 from attnviz.extraction.inputs.target import (
@@ -101,7 +100,7 @@ class Encoder:
             loaded.model, read_truncation(truncation), self._num_positions
         )
         #: Names of the arguments that the model takes.
-        self.accepted = accepted_arguments(self._model)
+        self.accepted = loaded.accepted
         self._encoder_decoder = loaded.is_encoder_decoder
 
     def encode(
@@ -178,7 +177,7 @@ class Encoder:
         """
         if kind_of(example) in ("text", "pair"):
             _check_not_empty(example)
-        example = as_picture(self._model, example)
+        example = as_picture(self.loaded, example)
         is_encoded = _is_encoded(example, self.accepted)
         call, notes = own_call(self.loaded, None if is_encoded else example, self._part)
         if call is not None:
@@ -187,9 +186,8 @@ class Encoder:
                 batch.prepared, batch.generation = True, call.generation or {}
                 batch.processor_options = call.image_options
                 batch.notes += notes
-                if is_sound(example) and call.is_whole:
-                    samples = num_samples(example, self.loaded.processor)
-                    self._add_length_notes(batch, samples, self.loaded.processor)
+                if call.is_whole:
+                    batch.notes += self._length_notes(example, batch, self.loaded.processor)
                 return batch
             notes = notes_on_settings(self.loaded, "truncation= was passed")
         try:
@@ -200,11 +198,23 @@ class Encoder:
             for note in notes:
                 error.add_note(note)
             raise
-        batch.notes += notes
+        batch.notes += notes + self._length_notes(example, batch, batch.processor)
         return batch
 
-    def _add_length_notes(self, batch: Batch, samples: int, processor: Any) -> None:
-        batch.notes += length_notes(samples, batch.arguments, self._model.config, processor)
+    def _length_notes(self, example: Any, batch: Batch, processor: Any) -> list[str]:
+        """Return notes on sounds in an example of which the model gets more or less."""
+        sounds = sounds_in(example)
+        return [
+            note if len(sounds) == 1 else note.replace("The sound", f"Sound {number}")
+            for number, sound in enumerate(sounds, 1)
+            for note in length_notes(
+                num_samples(sound, processor),
+                batch.arguments,
+                self._model.config,
+                processor,
+                alone=sound is example,
+            )
+        ]
 
     def _fits(self, batch: Batch, num_new_tokens: int) -> bool:
         """Whether a batch of the caller's object satisfies the argument `truncation`."""
@@ -328,7 +338,7 @@ class Encoder:
 
     def _encode_text(self, text: str | tuple[str, str], *, num_new_tokens: int) -> Batch:
         parts = (text,) if isinstance(text, str) else text
-        capabilities = capabilities_of(self._model)
+        capabilities = self.loaded.capabilities
         if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(required=True)
@@ -455,9 +465,9 @@ class Encoder:
         return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
 
     def _batch_of_processed(self, processed: Processed) -> Batch:
-        batch = self._encode_mapping(processed.encoded)
-        batch.processor = processed.processor
-        self._add_length_notes(batch, processed.samples, processed.processor)
+        encoded, processor = processed
+        batch = self._encode_mapping(encoded)
+        batch.processor = processor
         return batch
 
     def _ids_after_prompt(self, target: Any) -> torch.Tensor:

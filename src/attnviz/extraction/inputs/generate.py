@@ -35,6 +35,7 @@ from attnviz.extraction.capabilities import (
 from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate
+from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
 
 _HOW_TO_GIVE_IT = (
@@ -247,7 +248,7 @@ def generate_text(
     )
     with progress_bar as bar, Cleanup() as undo, undo:
         watcher = _Watcher(model, settings, prompt, bar, on_token)
-        evaluate(model, undo)
+        evaluate(modules_of(model), undo)
         if settings.quiet:
             # Lower the model's `min_length` if it exceeds the maximum length, because transformers
             # would warn of it.
@@ -265,9 +266,19 @@ def generate_text(
             undo.add(partial(setattr, model.config, name, getattr(model.config, name)))
         criteria.append(watcher)
         processors.append(watcher.before_choice)
-        result: Any = model.generate(
-            **arguments, **options, stopping_criteria=criteria, logits_processor=processors
-        )
+        try:
+            result: Any = model.generate(
+                **arguments, **options, stopping_criteria=criteria, logits_processor=processors
+            )
+        except IndexError as error:
+            threshold = settings.setting("no_speech_threshold")
+            if threshold is None:
+                raise
+            # Whisper skips a sound that it takes for silence, and then has no text to return.
+            raise ValueError(
+                f"generate: no_speech_threshold={threshold} lets {type(model).__name__} take this "
+                "sound for silence, so it generates no text. Pass a larger no_speech_threshold."
+            ) from error
     sequences = result["sequences"] if isinstance(result, Mapping) else result
     is_text = isinstance(sequences, torch.Tensor) and sequences.dim() == 2 and len(sequences) == 1
     generated = watcher.generated(sequences[0]) if is_text else None

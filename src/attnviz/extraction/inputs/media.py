@@ -7,7 +7,6 @@ a model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import capabilities_of
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.preprocessors import call_reader, find_processor
@@ -60,23 +58,20 @@ def has_media(messages: Sequence[Any]) -> bool:
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
 
 
-@dataclass(frozen=True)
-class Processed:
-    """Encoded images or sounds, alone or with a text.
+#: Arguments for the model, and the processor that computed them. The processor is None if the
+#: caller passed pixel values.
+Processed = tuple[Mapping[str, Any], Any]
 
-    Attributes
-    ----------
-    encoded : mapping
-        Arguments for the model.
-    processor : object or None
-        Processor that computed the arguments, or None if the caller passed pixel values.
-    samples : int
-        Number of samples of a sound without a text, else 0.
-    """
 
-    encoded: Mapping[str, Any]
-    processor: Any = None
-    samples: int = 0
+def sounds_in(example: Any) -> list[Any]:
+    """Return the sounds in an example: the example itself, a part of it, or contents of a chat."""
+    if is_sound(example):
+        return [example]
+    if isinstance(example, Mapping):
+        example = example.get("audio", example.get("content"))
+        return sounds_in(example) if isinstance(example, list) or is_sound(example) else []
+    parts = example if isinstance(example, list | tuple) else ()
+    return [sound for part in parts for sound in sounds_in(part)]
 
 
 def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Processed | None:
@@ -86,7 +81,7 @@ def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Proce
     ValueError if the model does not take the example, if the image or sound is invalid, or if no
     processor is found.
     """
-    capabilities = capabilities_of(loaded.model)
+    capabilities = loaded.capabilities
     if is_media_and_text(example):
         sound = any(map(is_sound, example))
         takes_media = capabilities.takes_sounds if sound else capabilities.takes_images
@@ -110,7 +105,7 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
     model takes no texts, or neither images nor sounds. Raise ValueError if the processor or its
     chat template is missing.
     """
-    capabilities = capabilities_of(loaded.model)
+    capabilities = loaded.capabilities
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
         raise capabilities.refuse("a chat with images or sounds")
     processor = _processor_of_both(loaded, "chat messages with images or sounds")
@@ -127,7 +122,7 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
         return_dict=True,
         return_tensors="pt",
     )
-    return Processed(encoded, processor)
+    return encoded, processor
 
 
 def chat_ending(messages: Sequence[Any], *, expects_answer: bool) -> dict[str, bool]:
@@ -168,7 +163,7 @@ def _encode_with_text(
     if not marked and isinstance(marks[0], str):
         text = marks[0] + text
     media = {"audio": media_input, "sampling_rate": rate} if sound else {"images": media_input}
-    return Processed(call_reader(processor, text=text, return_tensors="pt", **media), processor)
+    return call_reader(processor, text=text, return_tensors="pt", **media), processor
 
 
 def _processor_of_both(loaded: Loaded, contents: str) -> Any:
@@ -187,25 +182,25 @@ def _processor_of_both(loaded: Loaded, contents: str) -> Any:
 
 
 def _encode_image(loaded: Loaded, image: Any) -> Processed:
-    capabilities = capabilities_of(loaded.model)
+    capabilities = loaded.capabilities
     if not capabilities.takes_images:
         raise capabilities.refuse("an image")
     if capabilities.takes_text:
         raise capabilities.refuse("an image without a text", "(image, text)")
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
-        return Processed({"pixel_values": image if image.dim() == 4 else image[None]})
+        return {"pixel_values": image if image.dim() == 4 else image[None]}, None
     image, processor = _checked_image(loaded.model, image), find_processor(loaded, "of images")
     if processor is None:
         raise ValueError(
             "processor: inputs contain an image, and the model has no image processor. Pass "
             "processor=, or pass pixel values as inputs."
         )
-    return Processed(call_reader(processor, images=image, return_tensors="pt"), processor)
+    return call_reader(processor, images=image, return_tensors="pt"), processor
 
 
 def _encode_sound(loaded: Loaded, sound: Any) -> Processed:
-    capabilities = capabilities_of(loaded.model)
+    capabilities = loaded.capabilities
     if not capabilities.takes_sounds:
         raise capabilities.refuse("a sound (an array of floating point)")
     processor = find_processor(loaded, "of sounds")
@@ -218,7 +213,7 @@ def _encode_sound(loaded: Loaded, sound: Any) -> Processed:
         )
     rate = extractor.sampling_rate
     encoded = call_reader(extractor, samples, sampling_rate=rate, return_tensors="pt")
-    return Processed(encoded, processor, len(samples))
+    return encoded, processor
 
 
 def _sampling_rate(processor: Any) -> int | None:
@@ -227,18 +222,18 @@ def _sampling_rate(processor: Any) -> int | None:
     return None if rate is None else int(rate)
 
 
-def as_picture(model: PreTrainedModel, example: Any) -> Any:
+def as_picture(loaded: Loaded, example: Any) -> Any:
     """Return an image array as an image of PIL, which pipelines need. Return others as they are."""
     if not isinstance(example, np.ndarray | torch.Tensor) or is_sound(example):
         return example
-    capabilities = capabilities_of(model)
     are_pixels = isinstance(example, torch.Tensor) and example.is_floating_point()
-    is_image_array = example.ndim == 3 or (example.ndim == 2 and not capabilities.takes_text)
-    if are_pixels or not is_image_array or not capabilities.takes_images:
+    takes = loaded.capabilities
+    is_image_array = example.ndim == 3 or (example.ndim == 2 and not takes.takes_text)
+    if are_pixels or not is_image_array or not takes.takes_images:
         return example
     from PIL import Image
 
-    return Image.fromarray(_checked_image(model, example).squeeze())
+    return Image.fromarray(_checked_image(loaded.model, example).squeeze())
 
 
 def num_samples(sound: Any, processor: Any) -> int:

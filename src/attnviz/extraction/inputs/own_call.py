@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,9 +22,16 @@ from torch import nn
 from attnviz.extraction.capabilities import parameter_names
 from attnviz.extraction.capture.forward import run_uncompiled
 from attnviz.extraction.inputs.media import is_sound
-from attnviz.extraction.models import Loaded, evaluate
+from attnviz.extraction.models import (
+    Loaded,
+    ReachedError,
+    evaluate,
+    named_arguments,
+    replace_method,
+)
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.preprocessors import calling_lock
+from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
 # Arguments of a model that set what it returns, and not what it reads.
@@ -94,7 +100,7 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
     Raise ValueError if the number `part` is larger than that of the last call.
     """
     name = type(loaded.wrapper).__name__
-    run = None if example is None else _entry_point(loaded)
+    run = None if example is None else _entry_point(loaded, example)
     if run is None:
         if part is not None:
             raise ValueError(
@@ -102,7 +108,7 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
                 "such an object does not prepare this input. Remove part=."
             )
         return None, [] if example is None else notes_on_settings(loaded, "")
-    calls, error = observe(loaded, partial(run, example))
+    calls, error = observe(loaded, run)
     if not calls:
         problem = "it did not call the model"
         if error is not None:
@@ -165,40 +171,41 @@ def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
     return [f"Settings of {name} were not applied: {settings}."] if settings else []
 
 
-class _ReachedError(BaseException):
-    """Exception that ends a call at the model. Entry points that catch Exception let it pass."""
-
-
-def _entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
-    """Return the function with which the user's own object reads one input, or None.
+def _entry_point(loaded: Loaded, example: Any) -> Callable[[], Any] | None:
+    """Return the function with which the user's own object reads an example, or None.
 
     The result is None if the user passed a model and not an object around it, if the user passed
     another tokenizer or processor than that of the object, or if the class is not known.
     """
-    wrapper = loaded.wrapper
+    wrapper, method = loaded.wrapper, loaded.method
     if not loaded.prepares:
         return None
     if isinstance(wrapper, transformers.Pipeline):
-        return partial(_run_pipeline, wrapper)
+        return partial(_run_pipeline, wrapper, example)
     # If the library is not imported, `wrapper` is not one of its objects.
     library = sys.modules.get("sentence_transformers")
-    for name, method in _SENTENCE_METHODS.items():
+    for name, default in _SENTENCE_METHODS.items():
         if isinstance(wrapper, getattr(library, name, ())):
-            return partial(_run_on_list, loaded.method or getattr(wrapper, method))
-    return loaded.method
+            return _on_list(wrapper, method or getattr(wrapper, default), example)
+    return None if method is None else partial(method, example)
 
 
-def _run_on_list(method: Callable[..., Any], example: Any) -> Any:
-    """Call a method of sentence-transformers with a list of one example."""
-    example, options = _by_name(method, example)
+def _on_list(wrapper: Any, method: Callable[..., Any], example: Any) -> Callable[[], Any]:
+    """Return a function that calls a method of sentence-transformers with a list of one example."""
+    value, options = _by_name(method, example)
+    if value is not example and not wrapper.is_singular_input(value):
+        raise ValueError(
+            f"inputs: {short_repr(value)} are several inputs of {method.__name__}, and each "
+            "becomes one record. Pass a list with one mapping for each of them."
+        )
     # Methods for queries and documents have their own prompts.
-    task = getattr(method, "__self__", None), f"encode_{options.get('task')}"
-    if hasattr(*task):
-        method = getattr(*task)
+    own = getattr(wrapper, f"encode_{options.get('task')}", None)
+    if own is not None:
+        method = own
         del options["task"]
     if "show_progress_bar" in parameter_names(method):
         options.setdefault("show_progress_bar", False)
-    return method([example], **options)
+    return partial(method, [value], **options)
 
 
 def _by_name(method: Callable[..., Any], example: Any) -> tuple[Any, dict[str, Any]]:
@@ -252,7 +259,7 @@ def observe(loaded: Loaded, run: Callable[[], Any]) -> tuple[list[OwnCall], Exce
         observer.watch(undo)
         try:
             run()
-        except _ReachedError:
+        except ReachedError:
             pass
         except MemoryError:
             raise
@@ -279,19 +286,21 @@ class _Observer:
         model, wrapper, processor = self._loaded.model, self._loaded.wrapper, self._loaded.processor
         for module in modules_of(model)[1:]:
             if isinstance(module, transformers.PreTrainedModel):
-                _replace(module, "forward", partial(self._inner, module), undo)
-        _replace(model, "forward", self._forward, undo)
+                replace_method(module, "forward", partial(self._inner, module), undo)
+        replace_method(model, "forward", self._forward, undo)
         if hasattr(model, "generate"):
-            _replace(model, "generate", self._generate, undo)
+            replace_method(model, "generate", self._generate, undo)
         image_processor = getattr(processor, "image_processor", processor)
         if hasattr(image_processor, "preprocess"):
-            _replace(image_processor, "preprocess", self._preprocess, undo)
+            replace_method(image_processor, "preprocess", self._preprocess, undo)
         around = (wrapper, getattr(wrapper, "model", None), model)
         inside = next(module for module in around if isinstance(module, nn.Module))
+        modules = modules_of(inside)
         # Compiled code does not call replaced methods.
-        run_uncompiled(modules_of(inside), undo)
-        # Objects of sentence-transformers change the mode, and do not restore it.
-        evaluate(inside, undo)
+        run_uncompiled(modules, undo)
+        # Objects of sentence-transformers set the mode of each module, and do not restore it.
+        evaluate(modules, undo)
+        replace_method(inside, "eval", lambda _: inside, undo)
         if not self._stops:
             undo.add(partial(torch.set_rng_state, torch.get_rng_state()))
         if isinstance(wrapper, transformers.Pipeline):
@@ -300,8 +309,8 @@ class _Observer:
     def _watch_pipeline(self, pipe: Any, undo: Cleanup) -> None:
         """Let a pipeline prepare all parts of its input, and end it before it uses results."""
         if self._stops:
-            _replace(pipe, "forward", self._part, undo)
-            _replace(pipe, "postprocess", self._end, undo)
+            replace_method(pipe, "forward", self._part, undo)
+            replace_method(pipe, "postprocess", self._end, undo)
         # Prepare all parts in this thread, one by one.
         for name, value in (("_num_workers", 0), ("_batch_size", 1)):
             undo.add(partial(setattr, pipe, name, getattr(pipe, name, None)))
@@ -312,7 +321,7 @@ class _Observer:
             undo.add(partial(os.environ.pop, "TOKENIZERS_PARALLELISM", None))
 
     def _forward(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call = OwnCall(_inputs(_bound(forward, args, kwargs)), None, self._image_options)
+        call = OwnCall(_inputs(named_arguments(forward, args, kwargs)), None, self._image_options)
         return self._reached(call, forward, args, kwargs)
 
     def _inner(
@@ -321,7 +330,7 @@ class _Observer:
         return self._reached(OwnCall({}, module=module), forward, args, kwargs)
 
     def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        bound = _bound(generate, args, kwargs)
+        bound = named_arguments(generate, args, kwargs)
         main = bound.pop("inputs", None)
         if main is not None:
             bound[getattr(self._loaded.model, "main_input_name", "input_ids")] = main
@@ -338,7 +347,7 @@ class _Observer:
             return method(*args, **kwargs)
         self.calls.append(call)
         if self._stops:
-            raise _ReachedError
+            raise ReachedError
         self._running = True
         try:
             return method(*args, **kwargs)
@@ -354,13 +363,13 @@ class _Observer:
         part = {"is_last": inputs["is_last"]} if "is_last" in inputs else {}
         try:
             forward(inputs, **params)
-        except _ReachedError:
+        except ReachedError:
             return part
-        raise _ReachedError
+        raise ReachedError
 
     @staticmethod
     def _end(_postprocess: Callable[..., Any], *_args: Any, **_params: Any) -> None:
-        raise _ReachedError
+        raise ReachedError
 
 
 def _has_own_calls(wrapper: Any) -> bool:
@@ -370,13 +379,6 @@ def _has_own_calls(wrapper: Any) -> bool:
         for owner in type(wrapper).__mro__
         if owner.__module__.partition(".")[0] not in _LIBRARIES
     )
-
-
-def _bound(
-    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the arguments of a call by name."""
-    return dict(zip(parameter_names(method), args, strict=False)) | kwargs
 
 
 def _is_input(name: str, value: Any) -> bool:
@@ -393,26 +395,3 @@ def _inputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
             for name, value in arguments.items()
             if value is not None and name not in _OF_OUTPUT
         }
-
-
-def _replace(owner: Any, name: str, replacement: Callable[..., Any], undo: Cleanup) -> None:
-    """Replace a method of an object in this thread, until the ``with`` block of `undo` ends.
-
-    `replacement` gets the original method as its first argument.
-    """
-    original = getattr(owner, name)
-    thread = threading.get_ident()
-
-    @wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != thread:
-            return original(*args, **kwargs)
-        return replacement(original, *args, **kwargs)
-
-    # Use the dictionary, because classes of users may have their own __setattr__.
-    attributes = vars(owner)
-    if name in attributes:
-        undo.add(partial(attributes.__setitem__, name, attributes[name]))
-    else:
-        undo.add(partial(attributes.pop, name, None))
-    attributes[name] = replaced

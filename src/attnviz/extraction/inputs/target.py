@@ -6,7 +6,6 @@ ids in its decoder, shifted by one token. Other models get them after the prompt
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,8 +21,8 @@ from attnviz.extraction.inputs.batch import (
     TokenSequence,
     moved_to_model,
 )
-from attnviz.extraction.models import evaluate
-from attnviz.extraction.modules import attention_modules, scan_modules
+from attnviz.extraction.models import evaluate, first_call
+from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, number_words
 from attnviz.utils.arguments import short_repr
@@ -91,10 +90,6 @@ def _missing_target(model: PreTrainedModel) -> ValueError:
     )
 
 
-class _ReachedError(Exception):
-    """Exception that ends a forward when the forward reaches the decoder."""
-
-
 def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
     """Return the ids that a model passes to its decoder if the model gets only `arguments`.
 
@@ -102,22 +97,12 @@ def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) ->
     token. To read the ids, the model is run until it calls its decoder. Raise ValueError if the
     decoder gets no ids.
     """
-    decoder_ids: list[Any] = []
-
-    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        del module
-        decoder_ids.append(kwargs.get("input_ids", args[0] if args else None))
-        raise _ReachedError
-
-    handle = model.get_decoder().register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        with torch.no_grad(), contextlib.suppress(_ReachedError):
-            model(**{name: moved_to_model(model, value) for name, value in arguments.items()})
-    finally:
-        handle.remove()
-    if not decoder_ids or not isinstance(decoder_ids[0], torch.Tensor):
+    moved = {name: moved_to_model(model, value) for name, value in arguments.items()}
+    _, passed = first_call([model.get_decoder()], lambda: model(**moved)) or (None, {})
+    ids = passed.get("input_ids")
+    if not isinstance(ids, torch.Tensor):
         raise _missing_target(model)
-    return decoder_ids[0].cpu()
+    return ids.cpu()
 
 
 def _is_causal(model: PreTrainedModel) -> bool:
@@ -142,7 +127,7 @@ def _ignores_later_tokens(model: PreTrainedModel) -> bool:
     """
     logits = []
     with Cleanup() as undo, undo:
-        evaluate(model, undo)
+        evaluate(modules_of(model), undo)
         for last in (0, 1):
             ids = torch.tensor([[0, 1, 0, last]], device=model.device)
             try:

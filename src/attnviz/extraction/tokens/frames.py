@@ -221,20 +221,20 @@ def time_notes(
 
 
 def length_notes(
-    samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
+    samples: int, arguments: Mapping[str, Any], config: Any, processor: Any, *, alone: bool
 ) -> list[str]:
     """Return a list with a note on when the sound ends, or an empty list if no note is needed.
 
-    A note is needed if the model's input is more than 0.1 seconds longer than the sound, or if the
-    processor drops the end of the sound. `samples` is the number of samples of the sound at the
-    processor's sampling rate. It is 0 if it is not known. Then the list is empty.
+    A note is needed if the processor drops the end of the sound, or if the input of the model has
+    no text (`alone`) and is more than 0.1 seconds longer than the sound. `samples` is the number of
+    samples of the sound at the processor's sampling rate.
     """
     sound = _sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)
     rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
     end = samples / rate
     read = None if sound is None else sound.longest * sound.seconds
-    if samples and read is not None and read > end + 0.1:
+    if alone and read is not None and read > end + 0.1:
         return [f"The sound ends at {end:.2f}s. The rest of the model's input is silence."]
     # Limits of the processors of Whisper, in samples, and of AST, in feature vectors of 10 ms.
     kept = (getattr(extractor, "n_samples", None) or 0) / rate

@@ -93,19 +93,9 @@ def add_suffix(path: Path) -> Path:
 
 
 def saved_file(path: Path) -> Path:
-    """Return the file that `write_arrays` writes for a path, or `path` if only that exists.
-
-    Raise ValueError if a path without a suffix is also that of a folder, such as one of ``spool=``.
-    """
-    file = add_suffix(path)
-    if not os.path.exists(file):  # noqa: PTH110 - Path.exists can raise OSError
-        return path if os.path.exists(path) else file  # noqa: PTH110
-    if file != path and path.is_dir():
-        raise ValueError(
-            f"path={str(path)!r} is a folder, and there is a file {str(file)!r}. Pass "
-            f"{str(file)!r} or {str(path / 'index.safetensors')!r}."
-        )
-    return file
+    """Return `path` if it exists, otherwise the path with the suffix that `add_suffix` adds."""
+    exists = os.path.exists(path)  # noqa: PTH110 - Path.exists can raise OSError
+    return path if exists else add_suffix(path)
 
 
 def write_arrays(

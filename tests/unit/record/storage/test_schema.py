@@ -447,22 +447,6 @@ def test_a_name_without_a_suffix_gets_one(tmp_path: Path) -> None:
     assert load(str(tmp_path / "mine")).tokens == record.tokens
 
 
-def test_load_reads_what_save_wrote_beside_an_older_file_or_folder(tmp_path: Path) -> None:
-    record = given_record()
-    older = given_record(num_tokens=3).save(tmp_path / "file.safetensors")
-    older.rename(tmp_path / "file")
-    assert len(load(tmp_path / "file").tokens) == 3
-    record.save(tmp_path / "file")
-    assert load(tmp_path / "file").tokens == record.tokens
-    (tmp_path / "folder").mkdir()
-    record.save(tmp_path / "folder")
-    with pytest.raises(
-        ValueError, match=r"is a folder, and there is a file '.*folder.safetensors'"
-    ):
-        load(tmp_path / "folder")
-    assert load(tmp_path / "folder.safetensors").tokens == record.tokens
-
-
 REPLACER = """
 import itertools, os, sys
 print("ready", flush=True)
