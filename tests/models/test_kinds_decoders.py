@@ -58,22 +58,22 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
         {},
         (2,),
         [
-            "Layer 1 of stack self has no attention (NemotronHMoE) and is not shown.",
-            "Layer 3 of stack self has no attention (NemotronHMLP) and is not shown.",
+            "Not shown in layer 1 of stack self: NemotronHMoE (no attention).",
+            "Not shown in layer 3 of stack self: NemotronHMLP (no attention).",
         ],
     ),
     (
         "recurrent_gemma",
         {},
         (2,),
-        ["Layers 0, 1, 3 have no attention (RecurrentGemmaRecurrentBlock) and are not shown."],
+        ["Not shown in layers 0, 1, 3: RecurrentGemmaRecurrentBlock (no attention)."],
     ),
     # Some layers of Llama 3.2 Vision attend to an image. They do not run without an image.
     (
         "mllama_text_model",
         {"num_hidden_layers": 4, "cross_attention_layers": [1, 3]},
         (0, 2),
-        ["Layers 1, 3 did not run on this input (MllamaTextCrossAttention) and are not shown."],
+        ["Not shown in layers 1, 3: MllamaTextCrossAttention (did not run on this input)."],
     ),
 ]
 
@@ -86,7 +86,7 @@ def test_notes_name_the_layers_that_a_record_does_not_contain(
 ) -> None:
     record = record_of(model_type, settings)
     assert record.stacks["self"].layers == layers
-    assert [note for note in record.notes if note.startswith(("Layer", "In "))] == notes
+    assert [note for note in record.notes if note.startswith("Not shown")] == notes
 
 
 def test_selected_layers_of_a_hybrid_keep_their_numbers() -> None:

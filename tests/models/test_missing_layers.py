@@ -113,4 +113,4 @@ def test_notes_name_the_mixers_of_a_model(model_type: str, names: list[str]) -> 
     notes = [note for note in extract(model, inputs).notes if "beside the attention" in note]
     assert len(notes) == len(names)
     for note, name in zip(notes, names, strict=True):
-        assert f", {name} mixes tokens" in note
+        assert f": {name} (mixes tokens beside the attention)" in note

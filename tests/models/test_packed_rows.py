@@ -19,8 +19,8 @@ PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 1, 2]])
 TEXTS = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
 APART = TEXTS[:, None] == TEXTS
 SEPARATE = (
-    "The row has 3 texts, which do not attend to each other. They begin at tokens 0 (“#7”), "
-    "4 (“#5”), 7 (“#8”)."
+    "The row has 3 texts, which do not attend to each other. They begin at token 0 (“#7”), "
+    "token 4 (“#5”), token 7 (“#8”)."
 )
 
 
@@ -48,8 +48,8 @@ def test_positions_that_restart(*, kind: str, cache: bool | None, mask: bool) ->
         assert cache is not False or mask
         [note] = notes
         assert note.startswith(
-            "position_ids restart at tokens 4 (“#5”), 7 (“#8”). Other texts may begin there, but "
-            "attention crosses these borders, as in the model's own call."
+            "position_ids restart at token 4 (“#5”), token 7 (“#8”), where other texts may begin. "
+            "Attention crosses from there to earlier texts, as in the model's own call."
         )
     else:
         assert notes == [SEPARATE]
@@ -118,7 +118,7 @@ def test_borders_are_named_without_padding() -> None:
     record = extract(model, {"input_ids": IDS, "attention_mask": mask, "position_ids": positions})
     assert record.tokens.ids == tuple(IDS[0, 2:].tolist())
     [note] = notes_of(record)
-    assert note.startswith(f"position_ids restart at token 4 (“#{int(IDS[0, 6])}”).")
+    assert note.startswith(f"position_ids restart at token 4 (“#{int(IDS[0, 6])}”), where")
     assert np.count_nonzero(record.stack().weights(layer=0)[:, 4:, :4])
 
 
@@ -135,4 +135,4 @@ def test_linear_layers_carry_their_state_over_the_border() -> None:
     )  # fmt: skip
     record = extract(model, {"input_ids": IDS, "position_ids": PACKED, "use_cache": False})
     assert np.count_nonzero(record.stacks["linear"].weights(layer=0)[:, 4:, :4])
-    assert any(note.startswith("position_ids restart at tokens 4") for note in record.notes)
+    assert any(note.startswith("position_ids restart at token 4") for note in record.notes)

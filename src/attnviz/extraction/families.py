@@ -310,21 +310,13 @@ def feature_widths(config: Any) -> set[Any]:
     return set().union(*(config_values(config, name) for name in _BINS))
 
 
-@dataclass(frozen=True)
-class AttentionSize:
-    """Number of query heads, number of key heads, and size of the queries and keys of a head."""
-
-    num_heads: int
-    num_key_heads: int
-    head_dim: int
-
-
-def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
+def attention_size(model: nn.Module, name: str) -> tuple[int, int, int] | None:
     """Return the size of the attention module at path `name`, or None if it is not known.
 
-    The numbers are read from the attributes of the module and from a configuration. This is the
-    configuration of the module itself or, if it has none, of the innermost module around it that
-    has one.
+    The result is the number of query heads, the number of key heads, and the size of a query or
+    key. The numbers are read from the attributes of the module and from a configuration. This is
+    the configuration of the module itself or, if it has none, of the innermost module around it
+    that has one.
     """
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first_size(_NUM_HEADS, module, config)
@@ -333,9 +325,7 @@ def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
         return None
     groups = _first_size(("num_key_value_groups",), module)
     num_key_heads = num_heads // groups if groups else _first_size(_NUM_KEY_HEADS, module)
-    return AttentionSize(
-        num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
-    )
+    return num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
 
 
 def sparse_kind(module: nn.Module) -> str | None:
@@ -346,18 +336,6 @@ def sparse_kind(module: nn.Module) -> str | None:
     if hasattr(module, "global_block_size"):
         return None
     return next((kind for name, kind in _SPARSE.items() if hasattr(module, name)), None)
-
-
-def bytes_per_pair(module: Any) -> float:
-    """Return how many bytes the mask and the bias of a head need for each pair of tokens.
-
-    The hash buckets of Reformer are different in each head, so a mask has one bit per pair. With
-    several rounds, a bias has a number in float32. The result is 0 for other modules, whose masks
-    take little memory or are shared by all heads.
-    """
-    if sparse_kind(module) != "Reformer" or not hasattr(module, "num_hashes"):
-        return 0
-    return 1 / 8 + (torch.float32.itemsize if module.num_hashes > 1 else 0)
 
 
 def linear_size(module: Any) -> int | None:

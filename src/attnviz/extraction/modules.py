@@ -39,6 +39,17 @@ from attnviz.extraction.families import (
 
 T = TypeVar("T")
 
+#: Stacks over tokens of a text, and the token sequences of their queries and of their keys
+#: (`Batch.sequences`). Other stacks have patches of an image, frames of a sound, or summaries of
+#: these.
+TEXTS_OF_STACKS = {
+    "self": ("input", "input"),
+    "linear": ("input", "input"),
+    "encoder": ("input", "input"),
+    "decoder": ("decoder", "decoder"),
+    "cross": ("decoder", "input"),
+}
+
 
 @dataclass(frozen=True)
 class AttentionModule:

@@ -24,6 +24,7 @@ from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import attend_fully, name_of
+from attnviz.extraction.modules import TEXTS_OF_STACKS
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
@@ -43,8 +44,6 @@ NO_OUTPUTS = "The outputs of heads are not shown"
 # Names of the numbers of a stack, by the kind of the stack or of its rule. Other linear layers have
 # "linear weight", and other stacks "weight".
 _MEASURES = {"Mamba-1": "share of output", "indexer": "rank"}
-# Stacks whose queries are tokens of a text. The value is the key of these tokens in `Batch.tokens`.
-_TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
 def record_batch(
@@ -192,28 +191,25 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
     Return an empty list for other stacks.
     """
     first = layers.examples[0].values()
-    if any(isinstance(layer, BlockRanks) for layer in first):
-        return [
-            f"Numbers of stack {quote(name)} are ranks of blocks of keys by their scores, from 1/n "
-            "for the worst of n blocks to 1 for the best. Blocks with equal scores have the lowest "
-            "of their ranks. A block that is always chosen counts as one with the largest score."
-        ]
     if layers.stack == "indexer":
-        keys = "keys" if layers.runs[0].summaries is None else "summaries"
+        is_of_blocks = any(isinstance(layer, BlockRanks) for layer in first)
+        ranked = "summaries" if layers.runs[0].summaries is not None else "keys"
+        ranked = "blocks of keys" if is_of_blocks else ranked
+        always = " A block that is always chosen counts as one with the largest score."
         return [
-            f"Numbers of stack {quote(name)} are ranks of {keys} by their scores, from 1/n for the "
-            f"worst of n {keys} to 1 for the best. {keys.capitalize()} with equal scores have the "
-            "lowest of their ranks."
+            f"Numbers of stack {quote(name)} are ranks of {ranked} by their scores, from 1/n for "
+            f"the worst of n to 1 for the best. Equal scores have the lowest of their ranks."
+            f"{always * is_of_blocks}"
         ]
-    if not any(
+    if any(
         isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)
         for layer in first
     ):
-        return []
-    return [
-        f"Layers of stack {quote(name)} choose keys for each query before the softmax. Keys that "
-        "were not chosen have no weight."
-    ]
+        return [
+            f"Layers of stack {quote(name)} choose keys for each query before the softmax. Keys "
+            "that were not chosen have no weight."
+        ]
+    return []
 
 
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
@@ -232,7 +228,7 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
         for name, value in batch.arguments.items()
     )
     for run in forward.collector.runs:
-        side = _TEXTS.get(run.stack)
+        side, _ = TEXTS_OF_STACKS.get(run.stack, ("", ""))
         if not run.calls or side not in batch.tokens:
             continue
         num_queries, num_keys = run.shape
@@ -296,24 +292,23 @@ def _record(
     notes: Sequence[str],
     title: str,
 ) -> AttentionRecord:
-    stack_tokens = tokens.tokens(index)
-    record_stacks = {
-        name: AttentionStack(
+    stack_tokens, record_stacks = tokens.tokens(index), {}
+    for name, (queries, keys) in stack_tokens.items():
+        layers = stacks[name]
+        is_softmax = layers.rule is None
+        record_stacks[name] = AttentionStack(
             name=name,
-            layers=stacks[name].examples[index],
+            layers=layers.examples[index],
             query_tokens=queries,
             key_tokens=None if keys is queries else keys,
-            outputs=stacks[name].outputs[index] if stacks[name].outputs else None,
-            gates=stacks[name].gates[index] if stacks[name].gates else None,
-            signed=stacks[name].rule is not None,
-            normalized=stacks[name].rule is None and stacks[name].stack != "indexer",
+            outputs=layers.outputs[index] if layers.outputs else None,
+            gates=layers.gates[index] if layers.gates else None,
+            signed=not is_softmax,
+            normalized=is_softmax and layers.stack != "indexer",
             measure=_MEASURES.get(
-                stacks[name].rule or stacks[name].stack,
-                "weight" if stacks[name].rule is None else "linear weight",
+                layers.rule or layers.stack, "weight" if is_softmax else "linear weight"
             ),
         )
-        for name, (queries, keys) in stack_tokens.items()
-    }
     has_grids = any(
         stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
     )

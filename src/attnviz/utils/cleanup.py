@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import Generic, TypeVar
+
+_Value = TypeVar("_Value")
 
 
 class Cleanup(ExitStack):
@@ -79,3 +82,37 @@ class SharedChange:
             self._holders.discard(holder)
             if not self._holders:
                 self._revert()
+
+
+class SharedReplacement(SharedChange, Generic[_Value]):
+    """Replacement of one value of the process, such as a method of a class.
+
+    Parameters
+    ----------
+    read, write : callable
+        Functions that return the value and set it.
+    replace : callable
+        Function that takes the value and returns the value to set.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], _Value],
+        write: Callable[[_Value], object],
+        replace: Callable[[_Value], _Value],
+    ) -> None:
+        super().__init__(self._set, self._restore)
+        self._read, self._write, self._replace = read, write, replace
+        # The value before the replacement, and the value that replaces it.
+        self._values: tuple[_Value, _Value] | None = None
+
+    def _set(self) -> None:
+        value = self._read()
+        if self._values is None or value is not self._values[1]:
+            self._values = value, self._replace(value)
+            self._write(self._values[1])
+
+    def _restore(self) -> None:
+        if self._values is not None:
+            self._write(self._values[0])
+            self._values = None

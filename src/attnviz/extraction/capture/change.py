@@ -167,24 +167,112 @@ def _filled_keys(attention: StoredAttention, num_keys: int) -> StoredAttention:
     return attention
 
 
-class OutputsAfterGate:
-    """Replacement of outputs of heads after the gate, in the input of the output projection.
+#: Change of each example, or None for an example that does not change.
+Changes = Sequence[LayerChange | None]
+
+
+class Changer:
+    """Changes of the attention of modules while a model runs.
 
     Parameters
     ----------
     undo : Cleanup
-        The hooks are removed when its ``with`` block ends.
+        Hooks are removed when its ``with`` block ends.
+
+    Attributes
+    ----------
+    changed : set of ModuleRun
+        Runs of modules whose attention was changed.
     """
 
     def __init__(self, undo: Cleanup) -> None:
+        self.changed: set[ModuleRun] = set()
         self._undo = undo
         # For each output projection that will run next, the call whose output it gets, and the
         # changes of this call for each example.
-        self._waiting: dict[nn.Module, tuple[AttentionCall, Sequence[LayerChange | None]]] = {}
+        self._waiting: dict[nn.Module, tuple[AttentionCall, Changes]] = {}
         self._hooked: set[nn.Module] = set()
 
-    def wait(self, call: AttentionCall, changes: Sequence[LayerChange | None]) -> None:
-        """Replace the outputs when the projection of `call` runs. Nothing changes without gates."""
+    def change_outputs(
+        self,
+        module_run: ModuleRun,
+        call: AttentionCall,
+        changes: Changes,
+        positions: Sequence[Positions],
+        read: Callable[[], Sequence[StoredAttention]],
+        *,
+        block: Block | None = None,
+    ) -> None:
+        """Overwrite the output of a call.
+
+        `read` returns the model's own attention of each example, and compares it with the output.
+        `positions` has the queries and keys of each example that are not padding. If `edit_weights`
+        has already changed the weights of this call, only heads with a replaced output are
+        overwritten. `block` is the location of the call in the text. It is None outside of a
+        generation, where a call has all queries and keys. Outputs after a gate are replaced when
+        the output projection runs.
+
+        Raise NotImplementedError if the output of the call cannot be changed.
+        """
+        name = module_run[0]
+        edited = module_run in self.changed and call.weights is not None
+        self.changed.add(module_run)
+        made = [change for change in changes if change is not None and change.heads]
+        if edited and not any(change.outputs for change in made):
+            return
+        has_rows = any(change.rows for change in made)
+        if not edited:
+            _check_changeable(call, len(changes), name, rows=has_rows)
+        outputs = output_by_head(call, name, len(changes))
+        if not edited and has_rows:
+            for example, (change, attention) in enumerate(zip(changes, read(), strict=True)):
+                if change is not None and change.rows:
+                    changed = _changed_weights(attention, change, name, block)
+                    _change_rows(call, example, attention, positions[example], changed)
+        with torch.no_grad():
+            for output, change in zip(outputs, changes, strict=True):
+                if change is not None:
+                    _replace_outputs(output, change, edited=edited)
+        self._wait(call, changes)
+
+    def edit_weights(
+        self,
+        module_run: ModuleRun,
+        module: nn.Module,
+        weights: torch.Tensor,
+        changes: Changes,
+        positions: Sequence[Positions],
+        *,
+        block: Block | None = None,
+    ) -> None:
+        """Overwrite the weights of a module right after its softmax.
+
+        The module computes attention in its own code. Afterwards it multiplies the changed weights
+        by the values. `weights` are (examples, heads, queries, keys) or
+        (examples * heads, queries, keys). The other arguments are as for `change_outputs`.
+        """
+        name = f"{module_run[0]} ({type(module).__name__})"
+        if module_run in self.changed:
+            raise NotImplementedError(
+                f"changes: {name} computes several softmaxes, and it is unclear which one is its "
+                "attention. Pass layers= or stack= without it."
+            )
+        by_example = weights
+        if weights.dim() == 3 and len(weights) % len(changes) == 0:
+            by_example = weights.view(len(changes), -1, *weights.shape[1:])
+        if by_example.dim() != 4 or len(by_example) != len(changes):
+            raise NotImplementedError(
+                f"changes: the weights of {name} have the shape {tuple(weights.shape)} (windows or "
+                "groups of heads), which cannot be changed yet. Pass layers= or stack= without it."
+            )
+        with torch.no_grad():
+            for heads, change, unpadded in zip(by_example, changes, positions, strict=True):
+                if change is not None:
+                    _edit_example(heads, unpadded, change, name, block)
+        self.changed.add(module_run)
+
+    def _wait(self, call: AttentionCall, changes: Changes) -> None:
+        """Replace outputs when the projection of `call` runs. Nothing changes without gates."""
         for projection in {change.projection for change in changes if change is not None}:
             if projection is None:
                 continue
@@ -203,48 +291,6 @@ class OutputsAfterGate:
             if change is not None and change.projection is projection:
                 _replace_outputs(output, change, edited=True)
         return gated.reshape(inputs[0].shape), *inputs[1:]
-
-
-def change_outputs(
-    call: AttentionCall,
-    changes: Sequence[LayerChange | None],
-    read: Callable[[], Sequence[StoredAttention]],
-    positions: Sequence[Positions],
-    name: str,
-    *,
-    after_gate: OutputsAfterGate,
-    edited: bool = False,
-    block: Block | None = None,
-) -> None:
-    """Overwrite the output of a call. `changes` has a change or None for each example.
-
-    `read` returns the model's own attention of each example, and compares it with the output.
-    `positions` has the queries and keys of each example that are not padding. `name` is the path of
-    the module. `edited` is whether `edit_weights` has already changed the weights of this call. If
-    so, only heads with a replaced output are overwritten. `block` is the location of the call in
-    the text. It is None outside of a generation, where a call has all queries and keys. Outputs
-    after a gate are replaced by `after_gate`, when the output projection runs.
-
-    Raise NotImplementedError if the output of the call cannot be changed.
-    """
-    made = [change for change in changes if change is not None and change.heads]
-    if edited and not any(change.outputs for change in made):
-        return
-    if not edited:
-        _check_changeable(call, len(changes), name, rows=any(change.rows for change in made))
-    outputs = output_by_head(call, name, len(changes))
-    if not edited and any(change.rows for change in made):
-        attentions = read()
-        for example, (change, attention) in enumerate(zip(changes, attentions, strict=True)):
-            if change is not None and change.rows:
-                unpadded = positions[example]
-                changed = _changed_weights(attention, change, name, block)
-                _change_rows(call, example, attention, unpadded, changed)
-    with torch.no_grad():
-        for output, change in zip(outputs, changes, strict=True):
-            if change is not None:
-                _replace_outputs(output, change, edited=edited)
-    after_gate.wait(call, changes)
 
 
 def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool) -> None:
@@ -368,35 +414,6 @@ def _heads_by_rows(
     for head, queries in rows.items():
         groups.setdefault(queries.tobytes(), ([], queries))[0].append(head)
     return list(groups.values())
-
-
-def edit_weights(
-    weights: torch.Tensor,
-    changes: Sequence[LayerChange | None],
-    positions: Sequence[Positions],
-    name: str,
-    *,
-    block: Block | None = None,
-) -> None:
-    """Overwrite the weights of a module right after its softmax.
-
-    The module computes attention in its own code. Afterwards it multiplies the changed weights by
-    the values. `weights` are (examples, heads, queries, keys) or
-    (examples * heads, queries, keys). `name` is the path and class of the module, for errors. The
-    other arguments are as for `change_outputs`.
-    """
-    by_example = weights
-    if weights.dim() == 3 and len(weights) % len(changes) == 0:
-        by_example = weights.view(len(changes), -1, *weights.shape[1:])
-    if by_example.dim() != 4 or len(by_example) != len(changes):
-        raise NotImplementedError(
-            f"changes: the weights of {name} have the shape {tuple(weights.shape)} (windows or "
-            "groups of heads), which cannot be changed yet. Pass layers= or stack= without it."
-        )
-    with torch.no_grad():
-        for heads, change, unpadded in zip(by_example, changes, positions, strict=True):
-            if change is not None:
-                _edit_example(heads, unpadded, change, name, block)
 
 
 def _edit_example(

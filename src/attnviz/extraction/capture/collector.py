@@ -17,14 +17,7 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.calls import copy_attention, read_attention, with_four_axes
-from attnviz.extraction.capture.change import (
-    ForwardChange,
-    LayerChange,
-    ModuleRun,
-    OutputsAfterGate,
-    change_outputs,
-    edit_weights,
-)
+from attnviz.extraction.capture.change import Changer, Changes, ForwardChange, ModuleRun
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -51,6 +44,7 @@ from attnviz.extraction.families import (
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
+    TEXTS_OF_STACKS,
     AttentionModule,
     attention_modules,
     layer_numbers,
@@ -71,10 +65,6 @@ from attnviz.record.masks import (
 )
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
-
-# Stacks whose tokens are not those of a text, but patches of an image, frames of a sound, or
-# summaries of these. The padding of texts does not apply to these tokens.
-_WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 #: Function that gets each attention call, and the `ModuleRun` that made it.
 Observer = Callable[[AttentionCall, ModuleRun], None]
@@ -218,8 +208,6 @@ class Collector:
         )
         self._options = options
         self._changes = changes
-        #: Runs whose attention was changed.
-        self.changed: set[ModuleRun] = set()
         self.runs: list[Run] = []
         self._by_module_run: dict[ModuleRun, Run] = {}
         # Largest number of examples or windows of a call. If it is 1 and the batch has several
@@ -266,6 +254,11 @@ class Collector:
                 self.stacks.setdefault(stack, []).append(entry)
 
     @property
+    def changed(self) -> set[ModuleRun]:
+        """Runs whose attention was changed."""
+        return self._changer.changed
+
+    @property
     def virtual_keys(self) -> int:
         """Number of learned keys that an adapter puts before the keys of the text, or 0."""
         keys = self.sequences.get("input keys")
@@ -276,7 +269,7 @@ class Collector:
 
         `observe` gets each call after the requested changes of its output.
         """
-        self._after_gate = OutputsAfterGate(undo)
+        self._changer = Changer(undo)
 
         def receive(call: AttentionCall) -> None:
             if isinstance(call, SparseCall):
@@ -461,7 +454,7 @@ class Collector:
         for window in range(windows):
             run.calls.append([*attentions[window::windows]] * num_shared)
 
-    def _changes_of(self, run: Run) -> list[LayerChange | None]:
+    def _changes_of(self, run: Run) -> Changes:
         """Return the change of a run, or None, for each example.
 
         Return an empty list if no example has a change of this run.
@@ -480,24 +473,13 @@ class Collector:
 
         `read` returns the attention of the call for each example.
         """
-        changes = self._changes_of(run)
+        changes, module_run = self._changes_of(run), (run.name, run.turn)
         if isinstance(call, RuleCall):
             # `run.num_heads` counts the heads of all calls so far. The last are those of this call.
             first_head = run.num_heads - call.num_heads
             changes = [one and one.of_heads(first_head, call.num_heads) for one in changes]
         if changes:
-            module_run = (run.name, run.turn)
-            edited = module_run in self.changed and call.weights is not None
-            change_outputs(
-                call,
-                changes,
-                read,
-                unpadded,
-                run.name,
-                after_gate=self._after_gate,
-                edited=edited,
-            )
-            self.changed.add(module_run)
+            self._changer.change_outputs(module_run, call, changes, unpadded, read)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
         """Change the weights of the innermost running module right after its softmax.
@@ -509,18 +491,10 @@ class Collector:
         entry, module_run = self._running.innermost
         run = self._by_module_run[module_run]
         changes = self._changes_of(run)
-        if not changes:
-            return False
-        kind = type(entry.module).__name__
-        if (run.name, run.turn) in self.changed:
-            raise NotImplementedError(
-                f"changes: {run.name} ({kind}) computes several softmaxes, and it is unclear "
-                "which one is its attention. Pass layers= or stack= without it."
-            )
-        positions = self._positions(run.stack, *weights.shape[-2:])
-        edit_weights(weights, changes, positions, f"{run.name} ({kind})")
-        self.changed.add((run.name, run.turn))
-        return True
+        if changes:
+            positions = self._positions(run.stack, *weights.shape[-2:])
+            self._changer.edit_weights(module_run, entry.module, weights, changes, positions)
+        return bool(changes)
 
     def is_requested(self, path: str) -> bool:
         """Whether a module may belong to a layer that the options request.
@@ -589,27 +563,24 @@ class Collector:
         """
         key = (stack, num_queries, num_keys, num_summaries)
         if key not in self._unpadded:
-            query_side = "decoder" if stack in ("decoder", "cross") else "input"
-            key_side = "decoder" if stack == "decoder" else "input"
-            queries = self._unpadded_of(stack, num_queries, query_side)
+            # The number of patches may equal the length of a text by chance, so ignore the padding
+            # of texts in stacks without text.
+            of_queries, of_keys = TEXTS_OF_STACKS.get(stack, ("", ""))
             num_tokens = num_keys - num_summaries
-            keys = self._unpadded_of(stack, num_tokens, key_side, f"{key_side} keys")
+            queries = self._unpadded_of(num_queries, of_queries)
+            keys = self._unpadded_of(num_tokens, of_keys, f"{of_keys} keys")
             if num_summaries:
                 added = torch.arange(num_tokens, num_keys)
                 keys = [None if tokens is None else torch.cat([tokens, added]) for tokens in keys]
             self._unpadded[key] = [Positions(*pair) for pair in zip(queries, keys, strict=True)]
         return self._unpadded[key]
 
-    def _unpadded_of(self, stack: str, length: int, *names: str) -> list[torch.Tensor | None]:
+    def _unpadded_of(self, length: int, *names: str) -> list[torch.Tensor | None]:
         """Return, for each example, the positions that are not padding. None means all positions.
 
         The padding is that of the first token sequence in `names` with `length` positions. Without
         such a sequence, every position counts as a token.
         """
-        if stack in _WITHOUT_TEXT:
-            # The number of patches may equal the length of a text by chance, so ignore the padding
-            # of texts.
-            names = ()
         for name in names:
             sequence = self.sequences.get(name)
             if sequence is not None and sequence.length == length:

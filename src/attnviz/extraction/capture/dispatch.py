@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import AttentionInterface
 
-from attnviz.utils.cleanup import Cleanup, SharedChange
+from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
 
 @dataclass(frozen=True)
@@ -156,25 +156,6 @@ def report(sink: Sink, undo: Cleanup) -> None:
     _wrap.hold(undo)
 
 
-class _Method:
-    """Transformers' `AttentionInterface.get_interface` method and its replacement."""
-
-    def __init__(self) -> None:
-        self._original: Any = None
-        self._replacement: Any = None
-
-    def wrap(self) -> None:
-        method = AttentionInterface.__dict__["get_interface"]
-        if method is not self._replacement:
-            self._original, self._replacement = method, _wrapped(method)
-            AttentionInterface.get_interface = self._replacement
-
-    def restore(self) -> None:
-        if self._original is not None:
-            AttentionInterface.get_interface = self._original
-            self._original = self._replacement = None
-
-
 def _wrapped(original: Callable[..., _AttentionFunction]) -> Callable[..., _AttentionFunction]:
     """Wrap `get_interface`: the functions that it returns pass their calls to the current sink."""
 
@@ -219,5 +200,7 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
     return attention
 
 
-_method = _Method()
-_wrap = SharedChange(_method.wrap, _method.restore)
+_METHOD = (AttentionInterface, "get_interface")
+_wrap = SharedReplacement[Callable[..., _AttentionFunction]](
+    partial(getattr, *_METHOD), partial(setattr, *_METHOD), _wrapped
+)

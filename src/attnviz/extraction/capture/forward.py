@@ -32,7 +32,7 @@ from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.storage.spool import Spool
-from attnviz.utils.cleanup import Cleanup, SharedChange
+from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
 #: Text of the note in the record of a model that was in training mode.
 TRAINING_NOTE = (
@@ -147,35 +147,20 @@ def _watched_forward(
     return Forward(collector, outputs, notes)
 
 
-class _Stance:
-    """Setting of torch's compiler (its "stance"), with methods to run modules uncompiled."""
-
-    def __init__(self) -> None:
-        self._before: Any = None
-
-    def force_eager(self) -> None:
-        stance = _eval_frame()._stance
-        if stance.stance != "force_eager":
-            self._before = stance
-            torch.compiler.set_stance("force_eager")
-
-    def restore(self) -> None:
-        if self._before is not None:
-            _eval_frame()._set_stance(self._before)
-            self._before = None
-
-
 def _eval_frame() -> Any:
-    """Import and return the torch module that holds the stance.
+    """Import and return the torch module with the setting of the compiler (its "stance").
 
     The import takes seconds, so it is done only for compiled models.
     """
     return importlib.import_module("torch._dynamo.eval_frame")
 
 
-_stance = _Stance()
 # All threads share the stance, so the last capture that ends restores it.
-_uncompiled = SharedChange(_stance.force_eager, _stance.restore)
+_uncompiled = SharedReplacement[Any](
+    lambda: _eval_frame()._stance,
+    lambda stance: _eval_frame()._set_stance(stance),
+    lambda _: _eval_frame().DynamoStance("force_eager"),
+)
 
 
 def run_uncompiled(modules: Sequence[nn.Module], undo: Cleanup) -> None:

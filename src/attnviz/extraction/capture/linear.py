@@ -31,7 +31,7 @@ from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
 from attnviz.extraction.models import hook
 from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
-from attnviz.utils.cleanup import Cleanup, SharedChange
+from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
 # Maximum number of rows of each head whose outputs are compared with the model's own.
 _ROWS = 32
@@ -101,7 +101,7 @@ def report_rules(modules: Sequence[nn.Module], sink: RuleSink, undo: Cleanup) ->
         for name in LINEAR_RULES.keys() & namespace.keys():
             # The variable of a kernel that is not installed may be None.
             if callable(namespace[name]):
-                _change_of(namespace, name).hold(undo)
+                _replacement_of(namespace, name).hold(undo)
 
 
 def _hook_lightning(lightning: Any, undo: Cleanup) -> None:
@@ -136,26 +136,19 @@ def globals_of(module: nn.Module) -> dict[str, Any]:
     return namespace
 
 
-_changes: dict[tuple[int, str], SharedChange] = {}
+_replacements: dict[tuple[int, str], SharedReplacement[Any]] = {}
 
 
-def _change_of(namespace: dict[str, Any], name: str) -> SharedChange:
-    key = (id(namespace), name)
-    if key not in _changes:
-        before: list[Any] = []
-
-        def apply() -> None:
-            if not before:
-                before.append(namespace[name])
-            namespace[name] = _reporting(name, before[0])
-
-        def revert() -> None:
-            if before:
-                namespace[name] = before[0]
-                before.clear()
-
-        _changes[key] = SharedChange(apply, revert)
-    return _changes[key]
+def _replacement_of(namespace: dict[str, Any], name: str) -> SharedReplacement[Any]:
+    """Return the replacement of a rule, which is a global variable in `namespace`."""
+    return _replacements.setdefault(
+        (id(namespace), name),
+        SharedReplacement(
+            partial(namespace.__getitem__, name),
+            partial(namespace.__setitem__, name),
+            partial(_reporting, name),
+        ),
+    )
 
 
 def _reporting(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,7 @@ inputs of its rule, and for an indexer its queries, keys and weights of heads, o
 blocks or summaries. The check does not count:
 
 - attention over patches and frames, because only the model knows their number;
-- masks and position biases, because nearly all of them are stored as a few numbers (those of
-  Reformer are counted);
+- masks and position biases, because nearly all of them are stored as a few numbers;
 - weights of modules that do not use transformers' attention dispatcher, because the weights are
   kept only if the captured queries and keys do not give them.
 """
@@ -31,7 +30,6 @@ from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.families import (
     attention_size,
-    bytes_per_pair,
     indexer_blocks,
     indexer_of,
     indexer_size,
@@ -39,6 +37,7 @@ from attnviz.extraction.families import (
     sparse_kind,
 )
 from attnviz.extraction.inputs.batch import TokenSequence
+from attnviz.extraction.modules import TEXTS_OF_STACKS
 from attnviz.extraction.options import CaptureOptions
 
 
@@ -128,23 +127,19 @@ class LayerSize:
     Attributes
     ----------
     num_heads, num_key_heads, head_dim : int
-        Number of query heads, number of key heads and size of a query or key.
+        Number of query heads, number of key heads, and size of a query or key.
     lengths : tuple of (int, int)
         Number of queries and number of keys of each example. For the scores of an indexer, number
         of queries and number of blocks or summaries.
     dtype : dtype
-        Dtype of the queries and keys in the model.
+        Dtype of the queries and keys in the model, or of other captured numbers.
     device : device
         Device of the queries and keys in the model.
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
-    per_token : int
-        How many numbers are captured for each token of a linear layer or indexer, for which
-        `num_heads`, `num_key_heads` and `head_dim` are 0. For other layers, `per_token` is 0.
-    per_pair : float
-        Number of bytes that the mask and the bias of each head need for each pair of tokens, or
-        that the scores of an indexer need for each pair of a token and a block
-        or summary.
+
+    The numbers that are captured for each token of a linear layer or an indexer count as one key.
+    Scores of blocks or summaries count as weights.
     """
 
     num_heads: int
@@ -154,26 +149,18 @@ class LayerSize:
     dtype: torch.dtype
     device: torch.device
     as_weights: bool = False
-    per_token: int = 0
-    per_pair: float = 0.0
 
     def size(self, options: CaptureOptions) -> int:
         """Return the number of bytes that the copies of the layer's attention need."""
-        if self.per_token:
-            num_tokens = sum(queries for queries, _ in self.lengths)
-            return num_tokens * self.per_token * (options.dtype or torch.float32).itemsize
+        itemsize = (options.dtype or self.dtype).itemsize
         if self.as_weights:
-            entries = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
-            return entries * (options.dtype or torch.float32).itemsize
-        vectors = sum(
-            self.num_heads * queries + self.num_key_heads * keys for queries, keys in self.lengths
-        )
-        needed = vectors * self.head_dim * (options.dtype or self.dtype).itemsize
-        pairs = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
-        needed += int(pairs * self.per_pair)
+            pairs = sum(queries * keys for queries, keys in self.lengths)
+            return self.num_heads * pairs * itemsize
+        num_queries = self.num_heads * sum(queries for queries, _ in self.lengths)
+        num_keys = self.num_key_heads * sum(keys for _, keys in self.lengths)
+        needed = (num_queries + num_keys) * self.head_dim * itemsize
         if options.outputs:
-            num_outputs = self.num_heads * sum(queries for queries, _ in self.lengths)
-            needed += num_outputs * self.head_dim * torch.float32.itemsize
+            needed += num_queries * self.head_dim * torch.float32.itemsize
         return needed
 
 
@@ -199,43 +186,29 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
             read_size = linear_size if entry.linear else indexer_size
             numbers = read_size(entry.module)
             if numbers is not None:
-                sizes.append(LayerSize(0, 0, 0, lengths, dtype, device, per_token=numbers))
+                sizes.append(LayerSize(0, 1, numbers, lengths, torch.float32, device))
             if entry.linear:
                 continue
             blocks = indexer_blocks(indexer_of(entry.module))
             if blocks is not None:
                 pairs = tuple((queries, -(-keys // blocks.size)) for queries, keys in lengths)
-                scores = torch.float32.itemsize
-                sizes.append(
-                    LayerSize(blocks.num_heads, 0, 0, pairs, dtype, device, per_pair=scores)
-                )
+                heads = blocks.num_heads
+                sizes.append(LayerSize(heads, 0, 0, pairs, torch.float32, device, as_weights=True))
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
             if size is not None:
+                heads, key_heads, head_dim = size
                 # In Longformer with global tokens, queries and keys have two halves (`sparse`).
-                halves = 2 if sparse_kind(entry.module) == "Longformer" else 1
+                head_dim *= 2 if sparse_kind(entry.module) == "Longformer" else 1
+                as_weights = isinstance(entry.module, nn.MultiheadAttention)
+                own = torch.float32 if as_weights else dtype
                 sizes.append(
-                    LayerSize(
-                        size.num_heads,
-                        size.num_key_heads,
-                        halves * size.head_dim,
-                        lengths,
-                        dtype,
-                        device,
-                        as_weights=isinstance(entry.module, nn.MultiheadAttention),
-                        per_pair=bytes_per_pair(entry.module),
-                    )
+                    LayerSize(heads, key_heads, head_dim, lengths, own, device, as_weights)
                 )
     return sizes
 
 
 def _lengths(stack: str, sequences: Mapping[str, TokenSequence]) -> tuple[tuple[int, int], ...]:
-    names = {
-        "self": ("input", "input"),
-        "linear": ("input", "input"),
-        "encoder": ("input", "input"),
-        "decoder": ("decoder", "decoder"),
-        "cross": ("decoder", "input"),
-    }.get(stack, ())
+    names = TEXTS_OF_STACKS.get(stack, ())
     if not names or not set(names) <= set(sequences):
         return ()
     counts = [
@@ -306,7 +279,7 @@ def check_runs(
         return
     width = max(layer.num_heads * layer.head_dim for layer in sizes)
     heads = max(layer.num_heads for layer in sizes)
-    device, itemsize = sizes[0].device, sizes[0].dtype.itemsize
+    device, itemsize = sizes[0].device, min(layer.dtype.itemsize for layer in sizes)
     num_free = free_memory(device)
 
     def needed(length: int) -> int:

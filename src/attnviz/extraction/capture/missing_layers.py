@@ -38,9 +38,6 @@ _OVER_POSITIONS = re.compile(r"causal_conv1d|scan$|scan_fn|linear_attention|^[ir
 # chooses experts with one of `_CHOICES`.
 _CUMULATIVE = frozenset({"cumsum", "cumprod", "logcumsumexp"})
 _CHOICES = frozenset({"argmax", "topk", "one_hot"})
-_BESIDE = "In {layers}, {names} {mix} tokens beside the attention and {is_} not shown."
-_NOT_RUN = "{layers} did not run on this input ({names}) and {are} not shown."
-_WITHOUT = "{layers} {have} no attention ({names}) and {are} not shown."
 
 
 def notes_on_layers(
@@ -98,30 +95,18 @@ def _notes_on_layers(
         for number, (layer, is_shown) in enumerate(zip(layers, shown, strict=True)):
             idle = [type(part).__name__ for part in layer.modules() if id(part) in softmax]
             names = list(_mixers(layer, softmax | read))
-            if is_shown:
-                sentence = _BESIDE
-            elif idle:
-                sentence, names = _NOT_RUN, idle
-            elif next(layer.parameters(), None) is not None:
-                sentence = _WITHOUT
+            reason = "mixes tokens beside the attention" if is_shown else "no attention"
+            if idle and not is_shown:
+                reason, names = "did not run on this input", idle
+            elif not is_shown and next(layer.parameters(), None) is not None:
                 kinds = [type(part).__name__ for part in layer.children()]
                 parts = [kind for kind in kinds if not NORM_CLASS.search(kind)]
                 names = names or parts or [type(layer).__name__]
             if names:
-                numbers.setdefault((sentence, tuple(dict.fromkeys(names))), []).append(number)
-        for (sentence, distinct), of_layers in numbers.items():
-            several = len(of_layers) > 1
-            subject = format_named("layer" if sentence is _BESIDE else "Layer", of_layers)
-            sentences.append(
-                sentence.format(
-                    layers=f"{subject}{scope}",
-                    names=", ".join(distinct),
-                    mix="mixes" if len(distinct) == 1 else "mix",
-                    is_="is" if len(distinct) == 1 else "are",
-                    have="have" if several else "has",
-                    are="are" if several else "is",
-                )
-            )
+                numbers.setdefault((reason, tuple(dict.fromkeys(names))), []).append(number)
+        for (reason, distinct), of_layers in numbers.items():
+            where = f"{format_named('layer', of_layers)}{scope}"
+            sentences.append(f"Not shown in {where}: {', '.join(distinct)} ({reason}).")
     return sentences
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import torch
+
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.inputs.batch import Batch
-from attnviz.record.attention import StoredAttention
 from attnviz.record.tokens import Tokens, quote
 
 _TEXT_STACKS = ("self", "encoder", "linear")
@@ -34,16 +35,20 @@ def packing_notes(batch: Batch, stacks: Mapping[str, StackLayers], index: int) -
     ]
     if not attentions:
         return []
-    notes = []
-    crossed = [border for border in borders if _crosses(attentions, border)]
+    notes, crossed = [], []
+    for border in borders:
+        row, before = slice(border, border + 1), slice(0, border)
+        if any(
+            bool(attention.block(range(attention.num_heads), row, before).any())
+            for attention in attentions
+        ):
+            crossed.append(border)
     separate = [border for border in borders if border not in crossed]
     if crossed:
-        several = len(crossed) > 1
         notes.append(
-            f"position_ids restart at {_named(crossed, tokens)}. "
-            f"{'Other texts' if several else 'Another text'} may begin there, but attention "
-            f"crosses {'these borders' if several else 'this border'}, as in the model's own call. "
-            "Many models separate texts only if they get no attention_mask and use_cache=False."
+            f"position_ids restart at {_named(crossed, tokens)}, where other texts may begin. "
+            "Attention crosses from there to earlier texts, as in the model's own call. Many "
+            "models separate texts only if they get no attention_mask and use_cache=False."
         )
     if separate:
         notes.append(
@@ -54,10 +59,10 @@ def packing_notes(batch: Batch, stacks: Mapping[str, StackLayers], index: int) -
 
 
 def _named(positions: Sequence[int], tokens: Tokens) -> str:
-    named = [f"{position} ({quote(tokens[position])})" for position in positions[:_MAX_NAMED]]
-    more = len(positions) - len(named)
-    rest = f" and {more} more" if more else ""
-    return f"{'token' if len(positions) == 1 else 'tokens'} {', '.join(named)}{rest}"
+    named = [f"token {position} ({quote(tokens[position])})" for position in positions[:_MAX_NAMED]]
+    if len(positions) > _MAX_NAMED:
+        named.append("…")
+    return ", ".join(named)
 
 
 def _restarts(batch: Batch, index: int) -> list[int]:
@@ -66,9 +71,7 @@ def _restarts(batch: Batch, index: int) -> list[int]:
     if positions is None or positions.shape[-1] != sequence.length:
         return []
     # Positions of images have an axis of time, height and width before the examples.
-    rows = (
-        positions.reshape(-1, *positions.shape[-2:])[0] if positions.dim() > 1 else positions[None]
-    )
+    rows = positions.reshape(-1, *torch.atleast_2d(positions).shape[-2:])[0]
     row, unpadded = rows[index % len(rows)].cpu(), sequence.unpadded[index]
     numbers = (row if unpadded is None else row[unpadded]).tolist()
     return [
@@ -76,12 +79,3 @@ def _restarts(batch: Batch, index: int) -> list[int]:
         for token, (before, after) in enumerate(pairwise(numbers), 1)
         if after < before or before == after == 0
     ]
-
-
-def _crosses(attentions: Sequence[StoredAttention], border: int) -> bool:
-    """Whether the first token of a text attends to tokens of the texts before it."""
-    row, before = slice(border, border + 1), slice(0, border)
-    return any(
-        bool(attention.block(range(attention.num_heads), row, before).any())
-        for attention in attentions
-    )

@@ -92,18 +92,18 @@ class SparseCall(AttentionCall):
         if count is None:
             count = int((~self.is_padding).any(dim=0).nonzero().max()) + 1
 
-        def first(tensor: torch.Tensor | None, axis: int = 2) -> torch.Tensor | None:
-            return None if tensor is None else tensor.narrow(axis, 0, count)
-
+        axes = {
+            **dict.fromkeys(("query", "key", "value", "global_value"), 2),
+            **dict.fromkeys(("output", "is_global", "is_padding"), 1),
+        }
+        tensors = {name: getattr(self, name) for name in axes}
         return replace(
             self,
-            query=first(self.query),
-            key=first(self.key),
-            value=first(self.value),
-            global_value=first(self.global_value),
-            output=first(self.output, axis=1),
-            is_global=first(self.is_global, axis=1),
-            is_padding=first(self.is_padding, axis=1),
+            **{
+                name: tensor.narrow(axes[name], 0, count)
+                for name, tensor in tensors.items()
+                if tensor is not None
+            },
         )
 
     def read_pairs(self, unpadded: Sequence[Positions]) -> list[tuple[Mask | None, Bias | None]]:

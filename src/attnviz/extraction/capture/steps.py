@@ -19,14 +19,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import read_attention, with_four_axes
-from attnviz.extraction.capture.change import (
-    Block,
-    LayerChange,
-    ModuleRun,
-    OutputsAfterGate,
-    change_outputs,
-    edit_weights,
-)
+from attnviz.extraction.capture.change import Block, Changer, LayerChange, ModuleRun
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
@@ -87,13 +80,12 @@ class ChangedSteps:
         self._model = model
         self._changes = changes
         self._running = RunningModules(scan_modules(model), trace_all=trace_all)
-        self._changed: set[ModuleRun] = set()
         self._offset = 0
         self._masks = MaskReader()
 
     def watch(self, undo: Cleanup) -> None:
         """Change attention in this thread until the ``with`` block of `undo` ends."""
-        self._after_gate = OutputsAfterGate(undo)
+        self._changer = Changer(undo)
         register = self._model.register_forward_pre_hook
         hook(undo, register, self._begin_step, with_kwargs=True)
         self._running.watch(self._receive, undo, edit=self._edit_weights)
@@ -102,20 +94,24 @@ class ChangedSteps:
         lengths = (getattr(kwargs.get(name), "get_seq_length", None) for name in CACHES)
         self._offset = next((int(length() or 0) for length in lengths if length is not None), 0)
         self._running.restart()
-        self._changed.clear()
+        self._changer.changed.clear()
         # Start with an empty cache, because the masks of earlier steps do not occur again.
         self._masks = MaskReader()
 
-    def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
-        """Return the location of a call's weights in the attention matrix of the text so far.
+    def _in_text(
+        self, step_change: StepChange, num_examples: int, num_queries: int, num_keys: int
+    ) -> tuple[list[LayerChange], list[Positions], Block]:
+        """Return the changes and positions of examples, and the location of a call in the text.
 
-        The call was made by a module of `stack`, and has `num_queries` queries and `num_keys` keys.
+        The call has `num_queries` queries and `num_keys` keys.
         """
-        first = self._offset if stack in MORE_QUERIES else 0
-        queries = first + num_queries
-        if stack not in MORE_KEYS:
-            return Block(first, 0, queries, num_keys)
-        return Block(first, max(0, queries - num_keys), queries, queries)
+        first = self._offset if step_change.stack in MORE_QUERIES else 0
+        block = Block(first, 0, first + num_queries, num_keys)
+        if step_change.stack in MORE_KEYS:
+            queries = block.num_queries
+            block = Block(first, max(0, queries - num_keys), queries, queries)
+        change = step_change.change_for(block.num_queries, block.num_keys)
+        return [change] * num_examples, [Positions(None, None)] * num_examples, block
 
     def _receive(self, call: AttentionCall) -> None:
         module_run = self._running.run_of(call.module)
@@ -124,45 +120,29 @@ class ChangedSteps:
             return
         if isinstance(call, SparseCall):
             call = call.first_tokens()
-        edited = module_run in self._changed and call.weights is not None
         if call.weights is not None:
             call = with_four_axes(call, _num_examples(step_change, call.weights))
-        block = self._block(step_change.stack, call.num_queries, call.num_keys)
-        change = step_change.change_for(block.num_queries, block.num_keys)
-        unpadded = [Positions(None, None)] * call.num_examples
-        name = module_run[0]
+        sizes = call.num_examples, call.num_queries, call.num_keys
+        changes, unpadded, block = self._in_text(step_change, *sizes)
 
         def read() -> Sequence[StoredAttention]:
             check = SelfCheck()
-            attentions = read_attention(call, unpadded, self._masks, check, name=name)
+            attentions = read_attention(call, unpadded, self._masks, check, name=module_run[0])
             check.finish()
             return attentions
 
-        changes = [change] * call.num_examples
-        change_outputs(
-            call,
-            changes,
-            read,
-            unpadded,
-            name,
-            after_gate=self._after_gate,
-            edited=edited,
-            block=block,
-        )
-        self._changed.add(module_run)
+        self._changer.change_outputs(module_run, call, changes, unpadded, read, block=block)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
         entry, module_run = self._running.innermost or (None, ("", 0))
         step_change = self._changes.get(module_run)
         if entry is None or step_change is None:
             return False
-        block = self._block(step_change.stack, *weights.shape[-2:])
-        change = step_change.change_for(block.num_queries, block.num_keys)
         examples = _num_examples(step_change, weights)
-        unpadded = [Positions(None, None)] * examples
-        name = f"{entry.name} ({type(entry.module).__name__})"
-        edit_weights(weights, [change] * examples, unpadded, name, block=block)
-        self._changed.add(module_run)
+        changes, unpadded, block = self._in_text(step_change, examples, *weights.shape[-2:])
+        self._changer.edit_weights(
+            module_run, entry.module, weights, changes, unpadded, block=block
+        )
         return True
 
 

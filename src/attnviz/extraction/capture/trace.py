@@ -587,15 +587,17 @@ def _product_of_einsum(args: Sequence[Any]) -> Logits | None:
     # exactly one letter: the axis of the entries of a query or key.
     if len(set(result)) != len(result) or len(result) < 3 or len(summed) != 1:
         return None
-    query, key = result[-2], result[-1]
     (dimension,) = summed
-    vectors: dict[str, torch.Tensor | None] = {query: None, key: None}
-    for axes, operand in zip(letters, operands, strict=True):
-        for own, other in ((query, key), (key, query)):
-            if own in axes and other not in axes:
-                vectors[own] = _permuted(operand, axes, result[:-2] + own + dimension)
-    queries, keys = vectors[query], vectors[key]
-    return None if queries is None or keys is None else Logits(queries, keys)
+    vectors = [
+        _permuted(operand, axes, f"{result[:-2]}{own}{dimension}")
+        for own in result[-2:]
+        for axes, operand in zip(letters, operands, strict=True)
+        if own in axes
+    ]
+    # Each operand must be either the queries or the keys.
+    if len(vectors) != 2 or vectors[0] is None or vectors[1] is None:
+        return None
+    return Logits(vectors[0], vectors[1])
 
 
 def _permuted(tensor: torch.Tensor, letters: str, order: str) -> torch.Tensor | None:
