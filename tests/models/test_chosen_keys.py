@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -208,6 +209,28 @@ def test_ranks_are_those_of_the_scores_of_the_indexer(model_type: str) -> None:
             assert np.all(lowest - 1e-3 <= ranks)
             assert np.all(ranks <= highest + 1e-3)
         assert not stack.weights(layer=layer, head=0)[~CAUSAL].any()
+
+
+@pytest.mark.parametrize("model_type", SCORED)
+def test_a_note_counts_choices_that_rounding_can_change(model_type: str) -> None:
+    model = tiny_model(model_type, None, {"index_topk": 8})
+    with torch.no_grad(), noted_scores(model) as scores:
+        model(IDS, use_cache=False)
+    rows = torch.cat([own[0].sort(descending=True).values for [own] in scores])
+    # Some models mask keys by the lowest number instead of minus infinity.
+    rows = rows.masked_fill(rows < -1e30, -torch.inf)
+    sizes = rows.masked_fill(rows.isinf(), 0).abs().amax(dim=-1)
+    gaps = (rows[:, 7] - rows[:, 8]).masked_fill(rows[:, 8].isinf(), torch.inf) / sizes
+    [note] = [note for note in av.extract(model, IDS).notes if "than rounding" in note]
+    close, compared = map(int, re.findall(r"\d+", note)[:2])
+    assert compared == len(rows)
+    # The scores are computed again, so gaps near the limit of 8 roundings (1e-6) may not count.
+    assert 0 < int((gaps < 1e-7).sum()) <= close <= int((gaps < 1e-5).sum())
+
+
+def test_choices_of_all_keys_have_no_such_note() -> None:
+    model = tiny_model("hy_v4", None, {"index_topk": COUNT})
+    assert "than rounding" not in " ".join(av.extract(model, IDS).notes)
 
 
 # Model types whose indexers score blocks, and the numbers of keys of these blocks.

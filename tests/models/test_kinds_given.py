@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
+import attnviz as av
 from attnviz import extract
 from models.make_models import extract_own, make_model
 from models.tiny import reference
@@ -92,6 +94,89 @@ def test_a_cache_argument_is_refused(kind: str, argument: str) -> None:
     assert cache.get_seq_length() == 4
     # None is no cache and is accepted.
     extract(model, {"input_ids": IDS[:1], argument: None})
+
+
+def masks_by_kind() -> dict[str, torch.Tensor]:
+    """Return masks for two examples. The first token of the second one is masked."""
+    full = torch.ones(2, 1, 8, 8, dtype=torch.bool).tril()
+    full[1, ..., 0] = False
+    lowest = torch.finfo(torch.float32).min
+    return {
+        name: torch.zeros(2, 1, 8, 8).masked_fill(~allowed, lowest)
+        for name, allowed in {
+            "full_attention": full,
+            "sliding_attention": full & torch.ones(8, 8, dtype=torch.bool).triu(-4),
+        }.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gpt_oss"])
+def test_masks_by_kind_of_layer(kind: str) -> None:
+    """Layers 0 and 2 have a window of 5 tokens."""
+    model = make_model(kind, "eager")
+    masks = masks_by_kind()
+    inputs = {"input_ids": IDS, "attention_mask": masks}
+    with torch.no_grad():
+        own = model(**inputs, output_attentions=True).attentions
+    records = extract(model, inputs)
+    for index, record in enumerate(records):
+        for layer, weights in enumerate(record.to_numpy()):
+            queries = slice(index, None)
+            assert np.abs(weights - own[layer][index].numpy())[:, queries].max() < 1e-5
+    # The first query of the second example sees only a masked key.
+    assert "token 0" in " ".join(records[1].notes)
+    assert "all keys" not in " ".join(records[0].notes)
+    with torch.no_grad():
+        alone = {name: mask[:1] for name, mask in masks.items()}
+        result = av.intervene(
+            model,
+            {"input_ids": IDS[:1], "attention_mask": alone},
+            [av.Knockout(7, 6)],
+            answer=(7, 8),
+        )
+    assert result.effect != 0
+
+
+@pytest.mark.parametrize("by_kind", [False, True])
+def test_tokens_cannot_be_added_to_masks_of_pairs(*, by_kind: bool) -> None:
+    model = make_model("gemma2", "eager")
+    masks: Any = {name: mask[:1] for name, mask in masks_by_kind().items()}
+    inputs = {
+        "input_ids": IDS[:1],
+        "attention_mask": masks if by_kind else masks["full_attention"],
+    }
+    with pytest.raises(ValueError, match=r"generate: the attention_mask .* pairs of tokens"):
+        extract(model, inputs, generate=2)
+    removals: list[Any] = ["mask", "delete"]
+    for removal in removals:
+        with pytest.raises(ValueError, match=r'pairs of tokens\. Pass "mean embedding"'):
+            av.token_effects(model, inputs, answer=5, removal=removal)
+    av.token_effects(model, inputs, answer=5, removal="mean embedding", progress=False)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -1e4, None])
+def test_a_query_without_allowed_keys_has_a_note(implementation: str, lowest: float | None) -> None:
+    """A softmax of logits that are all lowered is not 0. A boolean mask removes the keys."""
+    if lowest is None and implementation == "eager":
+        pytest.skip("eager attention adds boolean masks")
+    model = make_model("llama", "eager")
+    allowed = torch.ones(8, 8, dtype=torch.bool).tril()
+    allowed[4] = False
+    mask: Any = allowed[None, None]
+    if lowest is not None:
+        mask = torch.zeros(1, 1, 8, 8).masked_fill(~mask, lowest)
+    inputs = {"input_ids": IDS[:1], "attention_mask": mask}
+    if lowest is not None:
+        with torch.no_grad():
+            own = model(**inputs, output_attentions=True).attentions[0][0, :, 4]
+        assert_allclose(own.sum(dim=-1), 1, rtol=1e-5)
+    model.set_attn_implementation(implementation)
+    record = extract(model, inputs)
+    assert not record.to_numpy()[0][:, 4].any()
+    assert ("lowers the logits of all keys for token 4." in " ".join(record.notes)) == (
+        lowest is not None
+    )
 
 
 def test_encoder_outputs_as_input_are_refused() -> None:

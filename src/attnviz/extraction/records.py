@@ -7,7 +7,7 @@ while the model ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -153,6 +153,7 @@ def records_of_forward(
             tokens,
             [
                 *example_notes[index],
+                *_mask_notes(collector.lowered_queries.get(index, ())),
                 *padding_notes[index],
                 *packing_notes(batch, stacks, index),
                 *notes,
@@ -185,6 +186,28 @@ def _linear_notes(model: PreTrainedModel, name: str, layers: StackLayers) -> lis
     ]
 
 
+def _mask_notes(queries: Collection[int]) -> list[str]:
+    """Return a note if a mask lowers the logits of all keys of `queries`, else an empty list."""
+    if not queries:
+        return []
+    return [
+        f"The mask lowers the logits of all keys for {format_named('token', sorted(queries))}. The "
+        "model gives these keys weights nevertheless. The record has weights of 0."
+    ]
+
+
+def _tie_notes(layers: StackLayers) -> list[str]:
+    """Return a note if rounding may change the choice of an indexer, else an empty list."""
+    close, compared = map(sum, zip(*(run.ties for run in layers.runs), strict=True))
+    if not close:
+        return []
+    return [
+        f"In {close:,} of {compared:,} compared choices of an indexer, the scores of the last "
+        "chosen key and of the next one differ by no more than rounding. In a batch of another "
+        "size, or on another device, the model can choose the other key."
+    ]
+
+
 def _choice_notes(name: str, layers: StackLayers) -> list[str]:
     """Return a note that keys are chosen before the softmax, or that a stack has ranks of keys.
 
@@ -199,7 +222,8 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
         return [
             f"Numbers of stack {quote(name)} are ranks of {ranked} by their scores, from 1/n for "
             f"the worst of n to 1 for the best. Equal scores have the lowest of their ranks."
-            f"{always * is_of_blocks}"
+            f"{always * is_of_blocks}",
+            *_tie_notes(layers),
         ]
     if any(
         isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)

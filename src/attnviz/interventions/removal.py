@@ -16,12 +16,18 @@ from typing import Any, Literal, get_args
 import torch
 
 from attnviz.extraction.families import sparse_kind
+from attnviz.extraction.inputs.batch import masks_pairs
 from attnviz.extraction.options import CaptureOptions, RecordOptions, check_options
 from attnviz.interventions.example import MINIMAL_CAPTURE, NOT_KEPT, Example
 from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
 from attnviz.interventions.sinks import sink_shares
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
+
+_PAIRS = (
+    'removal="{removal}": the attention mask of inputs has entries for pairs of tokens. Pass "mean '
+    'embedding".'
+)
 
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 
@@ -152,10 +158,8 @@ def _masking(runner: Runner) -> _Remove:
             f'removal="mask": {type(runner.model).__name__} has no attention mask. Pass "mean '
             'embedding" or "delete".'
         )
-    if own is not None and own.dim() != 2:
-        raise ValueError(
-            'removal="mask": the attention mask of inputs has four axes. Pass "mean embedding".'
-        )
+    if masks_pairs(arguments):
+        raise ValueError(_PAIRS.format(removal="mask"))
     mask = torch.ones_like(ids) if own is None else own
     arguments = {**arguments, "attention_mask": mask}
     has_decoder = any(name.startswith("decoder_") for name in arguments)
@@ -213,6 +217,8 @@ def _deleting(runner: Runner) -> _Remove:
     arguments, length = runner.arguments, _token_ids(runner).shape[1]
     if any(name.startswith(("pixel_values", "input_features")) for name in arguments):
         raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
+    if masks_pairs(arguments):
+        raise ValueError(_PAIRS.format(removal="delete"))
     if length < 2:
         raise ValueError('removal="delete": the text has only one token')
     names = [

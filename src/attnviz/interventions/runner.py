@@ -495,6 +495,8 @@ def _expanded(value: Any, copies: int) -> Any:
         return value.expand(copies, *value.shape[1:]).contiguous()
     if type(value) in (tuple, list):
         return type(value)(_expanded(item, copies) for item in value)
+    if type(value) is dict:
+        return {name: _expanded(item, copies) for name, item in value.items()}
     return value
 
 

@@ -22,7 +22,9 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.indexer import (
+    NO_TIES,
     IndexerRun,
+    Ties,
     mask_with_summaries,
     read_ranks,
     report_indexers,
@@ -118,6 +120,8 @@ class Run:
         mask, and for other modules.
     summaries : Summaries or None
         Summaries to which the module attends, or None. A short text may have no summary.
+    ties : Ties
+        For an indexer, the number of choices that rounding may change.
     """
 
     name: str
@@ -136,6 +140,7 @@ class Run:
     positions: Sequence[Positions] | None = None
     mask: torch.Tensor | None = None
     summaries: Summaries | None = None
+    ties: Ties = NO_TIES
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -257,6 +262,11 @@ class Collector:
     def changed(self) -> set[ModuleRun]:
         """Runs whose attention was changed."""
         return self._changer.changed
+
+    @property
+    def lowered_queries(self) -> dict[int, set[int]]:
+        """`MaskReader.lowered` of the captured layers."""
+        return self._masks.lowered
 
     @property
     def virtual_keys(self) -> int:
@@ -401,13 +411,13 @@ class Collector:
         num_tokens = indexer_run.chosen.shape[-2]
         unpadded = self._positions("self", num_tokens, num_tokens)
         try:
-            ranks = read_ranks(indexer, indexer_run, unpadded)
+            ranks, ties = read_ranks(indexer, indexer_run, unpadded)
         except NotImplementedError:
             self.unread_indexers.append(name)
             return
         written = ((index, name) for index in range(len(ranks)))
         run = Run(name, "indexer", num_calls=1, is_copied=True, num_heads=ranks[0].num_heads)
-        run.positions, run.summaries = unpadded, summaries
+        run.positions, run.summaries, run.ties = unpadded, summaries, ties
         run.calls = [list(map(self._copier.copy, ranks, written))]
         run.total_shape = run.shape
         self.runs.append(run)

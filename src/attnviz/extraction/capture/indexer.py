@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -24,10 +24,32 @@ from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks, SummaryRanks
 from attnviz.utils.cleanup import Cleanup
 
 # Maximum number of queries whose ranks are compared with the choice of the indexer.
-_ROWS = 16
+_ROWS = 64
 # Maximum difference of two scores that can be due to rounding, relative to the largest absolute
 # score of the query. Matrix products on some GPUs have only the 10 bits of precision of TF32.
 _ROUNDING = 2.0**-9
+# Forwards with other batch sizes or devices sum in another order. Largest difference of two scores
+# that this can reverse, relative to the largest absolute score of the query, in roundings of dtype.
+_ROUNDINGS_OF_TIE = 8
+
+
+class Ties(NamedTuple):
+    """Number of choices of keys that rounding may change.
+
+    Attributes
+    ----------
+    close : int
+        Number of compared choices in which the score of a chosen key and that of another key differ
+        by no more than rounding.
+    compared : int
+        Number of compared choices, for one query each.
+    """
+
+    close: int
+    compared: int
+
+
+NO_TIES = Ties(0, 0)
 
 
 @dataclass
@@ -109,8 +131,8 @@ def report_indexers(indexers: Sequence[nn.Module], sink: IndexerSink, undo: Clea
 
 def read_ranks(
     indexer: nn.Module, run: IndexerRun, unpadded: Sequence[Positions]
-) -> Sequence[Ranks]:
-    """Return the ranks of each example, without padding.
+) -> tuple[Sequence[Ranks], Ties]:
+    """Return the ranks of each example, without padding, and the ties of all examples.
 
     `unpadded` has the tokens of each example that are not padding. Raise NotImplementedError if the
     tensors of `run` do not have the shapes of a known indexer, or if the chosen keys are not those
@@ -127,9 +149,11 @@ def read_ranks(
             ranks = _block_ranks(run, unpadded, blocks)
     except ValueError as error:
         raise NotImplementedError("the scores of the indexer are unknown") from error
-    for index, positions in enumerate(unpadded):
+    ties = [
         _check_choice(ranks[index], run.chosen, index, positions, blocks)
-    return ranks
+        for index, positions in enumerate(unpadded)
+    ]
+    return ranks, Ties(*(sum(counts) for counts in zip(*ties, strict=True)))
 
 
 def mask_with_summaries(run: IndexerRun) -> torch.Tensor | None:
@@ -221,8 +245,10 @@ def _check_choice(
     index: int,
     positions: Positions,
     blocks: IndexerBlocks | None,
-) -> None:
-    """Raise NotImplementedError if a key that was not chosen has a larger score than a chosen key.
+) -> Ties:
+    """Count the choices of keys that rounding may change.
+
+    Raise NotImplementedError if a key that was not chosen has a larger score than a chosen key.
 
     Keys are those of the example `index`, or its summaries. Differences of the scores of single
     keys up to `_ROUNDING` are ignored, because `ranks` computes these scores again. At most `_ROWS`
@@ -240,10 +266,17 @@ def _check_choice(
     is_chosen = _is_chosen(chosen[index], queries, keys, blocks).to(scores.device)
     smallest = scores.masked_fill(~is_chosen | scores.isneginf(), torch.inf).amin(dim=-1)
     largest = scores.masked_fill(is_chosen, -torch.inf).amax(dim=-1)
+    limits = torch.finfo(next(iter(ranks.parts.values())).dtype)
+    # Blocks without a score have the lowest number, and blocks that are always chosen infinity.
+    is_score = scores.isfinite() & (scores > limits.min)
+    size = scores.masked_fill(~is_score, 0).abs().amax(dim=-1)
+    is_close = smallest - largest <= _ROUNDINGS_OF_TIE * limits.eps * size
+    is_close &= smallest.isfinite() & (largest > limits.min)
     if blocks is None:
         smallest += _ROUNDING * scores.masked_fill(scores.isneginf(), 0).abs().amax(dim=-1)
     if bool((largest > smallest).any()):
         raise NotImplementedError("the scores of the indexer do not give the keys that it chose")
+    return Ties(int(is_close.any(dim=0).sum()), len(rows))
 
 
 def _is_chosen(

@@ -70,9 +70,16 @@ class MaskReader:
 
     Equal masks and biases of different layers and examples become the same object, which saves
     memory in the record.
+
+    Attributes
+    ----------
+    lowered : dict of int to set of int
+        For each example, the queries for which a mask lowers the logits of all keys by finite
+        numbers. The softmax of such a row gives weights to masked keys.
     """
 
     def __init__(self) -> None:
+        self.lowered: dict[int, set[int]] = {}
         self._read = LRUCache[object, tuple[object, list[tuple[Mask | None, Bias | None]]]](
             _MAX_CACHED
         )
@@ -119,6 +126,7 @@ class MaskReader:
         unpadded: Positions,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
+        num_rows = num_queries if unpadded.queries is None else len(unpadded.queries)
         allowed: torch.Tensor | None = None
         added: torch.Tensor | None = None
         for tensor in arguments:
@@ -129,6 +137,10 @@ class MaskReader:
             )
             block = _block_of_example(tensor_of_batch, index, num_queries, num_keys, unpadded)
             flags, values = _split_allowed(block)
+            if flags is not None and block.is_floating_point():
+                lowered = ~flags.any(dim=-1) & block.isfinite().all(dim=-1)
+                rows = lowered.any(dim=0).expand(num_rows).nonzero().flatten().tolist()
+                self.lowered.setdefault(index, set()).update(rows)
             if flags is not None:
                 allowed = flags if allowed is None else allowed & flags
             if values is not None:
@@ -143,8 +155,7 @@ class MaskReader:
                 flags = _block_without_padding(flags, unpadded)
                 allowed = flags if allowed is None else allowed.cpu() & flags
             if allowed is not None:
-                rows = num_queries if unpadded.queries is None else len(unpadded.queries)
-                mask = compact_mask(allowed.expand(-1, rows, -1))
+                mask = compact_mask(allowed.expand(-1, num_rows, -1))
         bias = None if added is None else compact_bias(added)
         return self.shared([(mask, bias)])[0]
 

@@ -6,7 +6,7 @@ examples, which a model processes in one forward.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,8 +109,10 @@ class Batch:
 def moved_to_model(model: Any, value: Any) -> Any:
     """Move a tensor to the model's device, and a float tensor also to the model's dtype.
 
-    Values other than tensors are returned unchanged.
+    A mapping of masks is converted, too. Other values are returned unchanged.
     """
+    if isinstance(value, dict):
+        return {name: moved_to_model(model, item) for name, item in value.items()}
     if not isinstance(value, torch.Tensor):
         return value
     # If weights are offloaded to disk, the model's device is "meta". Then the library accelerate
@@ -133,9 +135,15 @@ def split_examples(batch: Batch) -> list[Batch]:
     for index in range(batch.size):
         sequence = batch.sequences.get("input")
         unpadded = None if sequence is None else sequence.unpadded[index]
-        arguments = {}
+        arguments: dict[str, Any] = {}
         for name, value in batch.arguments.items():
-            if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            if isinstance(value, dict):
+                # A mask that all examples share has a first axis of size 1.
+                arguments[name] = {
+                    kind: mask if mask is None or len(mask) == 1 else mask[index : index + 1]
+                    for kind, mask in value.items()
+                }
+            elif not isinstance(value, torch.Tensor) or value.dim() == 0:
                 arguments[name] = value
             elif ids is not None and value.shape == ids.shape and not name.startswith("decoder_"):
                 row = value[index : index + 1]
@@ -249,6 +257,20 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     )
 
 
+def tensors_of(name: str, value: Any) -> Any:
+    """Convert the value of a model's argument into a tensor, or into a mapping of tensors.
+
+    Models with several kinds of layers also take a mapping of masks, such as
+    ``{"full_attention": mask, "sliding_attention": None}``.
+    """
+    if name.endswith("mask") and isinstance(value, Mapping):
+        return {
+            kind: None if mask is None else tensor_of(f"{name}[{kind!r}]", mask)
+            for kind, mask in value.items()
+        }
+    return tensor_of(name, value)
+
+
 def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Convert the value of a model's argument into a tensor.
 
@@ -270,6 +292,21 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
     return tensor if tensor.dtype in (torch.int32, torch.int64) else tensor.long()
 
 
+def masks_pairs(arguments: Mapping[str, Any]) -> bool:
+    """Whether the attention mask has entries for pairs of tokens: four axes, or a mask by kind."""
+    mask = arguments.get("attention_mask")
+    return isinstance(mask, dict) or (isinstance(mask, torch.Tensor) and mask.dim() > 2)
+
+
+def check_can_append(arguments: Mapping[str, Any], argument: str) -> None:
+    """Raise ValueError if tokens cannot be appended to a text, because of its attention mask."""
+    if masks_pairs(arguments):
+        raise ValueError(
+            f"{argument}: the attention_mask of inputs has entries for pairs of tokens, so it does "
+            "not fit a longer text. Pass a mask with one number per token."
+        )
+
+
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
     """Return the text that labels force a decoder to produce, or None if all labels are padding.
 
@@ -280,17 +317,15 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
     return ProducedText("decoder", 0, ids) if ids else None
 
 
-def unpadded_positions(
-    ids: torch.Tensor, mask: torch.Tensor | None, argument: str
-) -> list[torch.Tensor | None]:
+def unpadded_positions(ids: torch.Tensor, mask: object, argument: str) -> list[torch.Tensor | None]:
     """Return, for each example, the positions that are not padding: int64, ascending.
 
     The entry of an example without padding is None. `ids` and `mask` are (examples, tokens), and
-    `mask` is 0 for padding. If `mask` is None or does not have two axes, no position counts as
-    padding. `argument` is the name of the argument with the mask, for errors. Raise ValueError if
+    `mask` is 0 for padding. If `mask` is not a tensor with two axes, no position counts as padding.
+    `argument` is the name of the argument with the mask, for errors. Raise ValueError if
     `mask` has two axes but not the shape of `ids`, or if an example is all padding.
     """
-    if mask is None or mask.dim() != 2:
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2:
         return [None] * ids.shape[0]
     if mask.shape != ids.shape:
         raise ValueError(

@@ -22,7 +22,7 @@ from attnviz.extraction.inputs.batch import (
     TokenSequence,
     produced_text_of,
     selected_tokens,
-    tensor_of,
+    tensors_of,
     unpadded_positions,
 )
 from attnviz.extraction.inputs.examples import KINDS, kind_of
@@ -396,7 +396,7 @@ class Encoder:
     def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
         arguments: dict[str, Any] = {
             # Settings such as `interpolate_pos_encoding` stay as they are.
-            name: value if isinstance(value, bool | str) else tensor_of(name, value)
+            name: value if isinstance(value, bool | str) else tensors_of(name, value)
             for name, value in mapping.items()
             if not _is_unused_cache(name, value)
         }

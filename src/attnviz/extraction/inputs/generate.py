@@ -33,7 +33,7 @@ from attnviz.extraction.capabilities import (
     num_positions,
 )
 from attnviz.extraction.families import is_encoder_decoder
-from attnviz.extraction.inputs.batch import Batch, moved_to_model
+from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_model
 from attnviz.extraction.models import evaluate
 from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
@@ -304,6 +304,7 @@ def _model_inputs(
         if "inputs_embeds" in arguments:
             raise ValueError("generate: inputs_embeds have no ids to show. Pass input_ids.")
         return arguments, None
+    check_can_append(arguments, "generate")
     # BLIP writes into the ids that it gets.
     arguments["input_ids"] = arguments["input_ids"].clone()
     # Always pass a mask. Without a mask, transformers guesses which ids are padding.

@@ -19,6 +19,7 @@ from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
     TokenSequence,
+    check_can_append,
     moved_to_model,
 )
 from attnviz.extraction.models import evaluate, first_call
@@ -196,6 +197,7 @@ def append_target(
             f"target needs one prompt of ids without padding; got {batch.size} encoded "
             "examples. Pass a list of texts and a list of targets."
         )
+    check_can_append(batch.arguments, "target")
     append_ids(model, batch, added, tokenizer)
     count = added.shape[1]
     subject = "token is" if count == 1 else f"{count} tokens are"
