@@ -48,7 +48,7 @@ from attnviz.views.base import View
 
 def _picture(view, **_):
     theme, view.theme = view.theme, "light"
-    png, title = draw_for_notebook(view.to_html())
+    png, title = draw_for_notebook(view._drawing(view.state))
     view.theme = theme
     return {"image/png": png, "text/plain": title}, {"image/png": {"alt": title}}
 

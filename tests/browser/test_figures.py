@@ -286,6 +286,33 @@ def test_colour_scale_and_heat_map_have_no_seams(tmp_path: Path) -> None:
     assert len(list(root.iter(f"{SVG}linearGradient"))) == 1
 
 
+@pytest.mark.parametrize("name", ["HeadView", "MatrixView", "Dashboard"])
+def test_a_figure_has_the_exact_numbers_of_the_view(name: str) -> None:
+    # A page stores 0.0549 as one byte, which stands for 0.0554 and would be drawn as 0.06.
+    weights = np.eye(3, dtype=np.float32)
+    weights[2] = [0.0549, 0.9451 - 0.4, 0.4]
+    record = av.AttentionRecord.from_weights([[weights]], ["a", "b", "c"])
+    view = getattr(av, name)(record, token=2, key=0)
+    svg = view.to_svg()
+    assert "0.05" in svg
+    assert "0.06" not in svg
+    assert "exact" in svg
+
+
+def test_a_failed_request_of_a_figure_is_the_error_of_the_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no memory left")
+
+    record = av.AttentionRecord.from_weights(np.full((1, 1, 2, 2), 0.5, np.float32), ["a", "b"])
+    view = av.HeadView(record)
+    monkeypatch.setattr(view._served, "whole_reply", fail)
+    with pytest.raises(MemoryError, match="no memory left"):
+        view.save(tmp_path / "x.svg")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_colours_theme_font_and_background_can_be_chosen(minilm: av.AttentionRecord) -> None:
     view = av.HeadView(minilm, layer=3, heads=[1, 7], token=10)

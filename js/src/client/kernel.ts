@@ -11,7 +11,7 @@
 import { type Signal, signal } from "@preact/signals";
 import type { PendingHeader, ReplyProgress } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
-import type { Connection, Reply, Transport } from "./transport";
+import { type Connection, MAX_REPLY_BYTES, type Reply, type Transport } from "./transport";
 
 /** Methods of anywidget's model. */
 export interface WidgetModel {
@@ -110,6 +110,7 @@ export function recordNumber(model: WidgetModel): number {
 /** Transport for the requests of one widget model. */
 export class KernelChannel implements Transport {
   readonly live = true;
+  readonly maxReplyBytes = MAX_REPLY_BYTES;
   readonly detached: boolean;
   readonly record: Signal<number>;
   readonly connection = signal<Connection>("ready");

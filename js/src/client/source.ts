@@ -349,8 +349,8 @@ export class Source {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
     const rowBytes = Math.max(1, 4 * columns);
-    // The replies of a page have no size limit, so the rows of a head are not split.
-    const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
+    // Without a limit, the rows of a head are not split.
+    const largest = this.transport.maxReplyBytes ?? Math.max(MAX_REPLY_BYTES, 4 * length);
     const received = new Map<number, HeadRows>();
     await Promise.all(
       splitRequest(request, largest / rowBytes).map(async (part) => {

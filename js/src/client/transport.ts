@@ -59,6 +59,8 @@ export interface Transport {
    * only the answers that its data allow.
    */
   readonly live: boolean;
+  /** Maximum number of bytes in the buffer of a reply, or undefined without a limit. */
+  readonly maxReplyBytes?: number;
   /**
    * Whether the widget comes from a stored notebook or page without a kernel. A view then requests
    * only what its first picture needs.

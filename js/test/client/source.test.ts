@@ -5,6 +5,7 @@ import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../src/client/page";
 import type { BlockRequest, Description, Range, TileRequest } from "../../src/client/protocol";
 import { type HeadMap, Source, splitRequest } from "../../src/client/source";
+import { MAX_REPLY_BYTES } from "../../src/client/transport";
 import { pageOf, pieceOf, stackOf, transportOf } from "../builders";
 
 describe("the transport of a page", () => {
@@ -68,24 +69,21 @@ describe("large requests", () => {
   });
 
   it.each([
-    ["a kernel", true, 4],
-    ["a page, without a limit on replies", false, 2],
-  ])("are joined from %s, and cached", async (_name, live, expectedRequests) => {
+    ["a kernel", { maxReplyBytes: MAX_REPLY_BYTES }, 4],
+    ["a page, without a limit on replies", { live: false }, 2],
+  ])("are joined from %s, and cached", async (_name, properties, expectedRequests) => {
     const sent: Float32Array[] = [];
-    const transport = transportOf(
-      async (_name, args) => {
-        const { heads, rows, columns } = args as BlockRequest;
-        const [numRows, width] = [rows[1] - rows[0], columns[1] - columns[0]];
-        // Every weight is the number of its row.
-        const data = Float32Array.from({ length: heads.length * numRows * width }, (_, i) => {
-          return rows[0] + (Math.floor(i / width) % numRows);
-        });
-        sent.push(data);
-        const shape = [heads.length, numRows, width];
-        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
-      },
-      { live },
-    );
+    const transport = transportOf(async (_name, args) => {
+      const { heads, rows, columns } = args as BlockRequest;
+      const [numRows, width] = [rows[1] - rows[0], columns[1] - columns[0]];
+      // Every weight is the number of its row.
+      const data = Float32Array.from({ length: heads.length * numRows * width }, (_, i) => {
+        return rows[0] + (Math.floor(i / width) % numRows);
+      });
+      sent.push(data);
+      const shape = [heads.length, numRows, width];
+      return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+    }, properties);
     const source = new Source(transport);
     const span: [number, number] = [0, 600];
     const whole = { ...request, heads: [0, 1], rows: span, columns: span };
@@ -95,7 +93,7 @@ describe("large requests", () => {
     block.matrices.forEach((matrix, i) => {
       // A kernel sends each matrix in parts, which are copied into a new matrix. A page's matrices
       // are not copied.
-      expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
+      expect(matrix.buffer === sent[i]?.buffer).toBe(!("maxReplyBytes" in properties));
       expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });
     await source.block({ ...whole, heads: [1] });

@@ -199,7 +199,8 @@ class AtlasView(HeadsView):
             save vector graphics, and ``.png`` a bitmap. Pictures need an installed Chromium or
             Chrome.
         max_mb, controls : optional
-            Options of the page; see `to_html`. Pictures have no controls.
+            Options of the page; see `to_html`. Pictures have no controls, and `max_mb` cannot be
+            passed for them.
         **figure
             Options of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
             `legend`, `theme`, `background`; see `to_svg`.
@@ -212,7 +213,8 @@ class AtlasView(HeadsView):
         Raises
         ------
         TypeError, ValueError
-            If the file has another extension, or if a page without edges is larger than `max_mb`.
+            If the file has another extension, a page without edges is larger than `max_mb`, or
+            `max_mb` is passed for a picture.
         OSError
             If the file cannot be written. No incomplete file is left.
         ImportError, RuntimeError

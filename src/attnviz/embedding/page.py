@@ -93,7 +93,9 @@ def make_embedding_page(
     placing = Placing(state["scaling"], state["translate"], state["lift"])
     # Projections may fail. They come first, so that a failure is reported before the rest of the
     # page is computed, which takes seconds.
-    replies = list(_projections(answers, state, placing, wait=wait))
+    if wait:
+        finish_projection(answers, state)
+    replies = list(_projections(answers, state, placing))
     if not replies and not wait:
         # No head of the stack has a frame yet, so the page shows the principal components.
         state = {**state, "method": "pca", "dimensions": 2}
@@ -198,15 +200,25 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     return planes
 
 
+def finish_projection(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> None:
+    """Wait for the final result of the t-SNE or UMAP projection of the enlarged head."""
+    method, dimensions, name = state["method"], state["dimensions"], state["stack"]
+    if method == "pca" or not state["enlarged"]:
+        return
+    placing = Placing(state["scaling"], state["translate"], state["lift"])
+    settings = {key: state[key] for key in ("perplexity", "neighbors", "seed")}
+    options = PlotOptions(name, state["layer"], placing, method, dimensions, **settings)
+    answers.plot(options.of(state["heads"][0] if state["heads"] else 0), wait=True, start=False)
+
+
 def _projections(
-    answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
+    answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing
 ) -> Iterator[dict[str, Any]]:
     """Yield replies with plots, and their trust figures, by the view's method and dimensions.
 
     For t-SNE and UMAP, these are the plots of all heads of the stack whose projection has at least
-    one frame (intermediate result). If `wait` is True and a head is enlarged, first wait for the
-    final result of this head. For three principal components, it is only the plot of one head. For
-    two principal components, there are none, because every page contains these plots.
+    one frame (intermediate result). For three principal components, it is only the plot of one
+    head. For two principal components, there are none, because every page contains these plots.
     """
     method, dimensions, name = state["method"], state["dimensions"], state["stack"]
     if (method, dimensions) == ("pca", 2):
@@ -217,8 +229,7 @@ def _projections(
     settings = {key: state[key] for key in ("perplexity", "neighbors", "seed")}
     for layer, head in [enlarged] if method == "pca" else every:
         options = PlotOptions(name, layer, placing, method, dimensions, **settings)
-        awaited = wait and state["enlarged"] and (layer, head) == enlarged
-        plot = answers.plot(options.of(head), wait=awaited, start=False)
+        plot = answers.plot(options.of(head), start=False)
         if method != "pca" and not plot.is_projected:
             continue
         header, codes = plot.reply()

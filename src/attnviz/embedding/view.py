@@ -9,20 +9,25 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 import traitlets
 
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.page import MAX_BYTES, embedding_figure, make_embedding_page
+from attnviz.embedding.page import (
+    MAX_BYTES,
+    embedding_figure,
+    finish_projection,
+    make_embedding_page,
+)
 from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.trust import HeadTrust
 from attnviz.pages.figure import FigureArguments
-from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
+from attnviz.pages.limits import check_options, check_top_keys
 from attnviz.pages.saved_picture import make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -32,6 +37,9 @@ from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
 from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, with_controls
+
+if TYPE_CHECKING:
+    from attnviz.pages.image import Drawing
 
 _NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust))
 
@@ -238,9 +246,9 @@ class EmbeddingView(HeadRoles):
             a paper, and ``"x.png"`` an image of pixels. The last three need an installed Chromium
             or Chrome.
         max_mb, top_keys : optional
-            Options of the page. See `to_html`. Pictures are drawn from a page, so the options apply
-            to pictures, too. A picture has attention lines if `top_keys` is positive, one head is
-            enlarged and a query is chosen (``enlarged=True``, ``token=...``).
+            Options of the page. See `to_html`. They cannot be passed for pictures. A picture has
+            the attention lines of the view: if one head is enlarged and a query is chosen
+            (``enlarged=True``, ``token=...``), a line to each of its keys.
         controls : optional
             Controls of the page. See `to_html`. Pictures have no controls.
         **figure
@@ -255,8 +263,8 @@ class EmbeddingView(HeadRoles):
         Raises
         ------
         TypeError, ValueError
-            If the suffix is unknown, the page would be larger than `max_mb`, or `top_keys` is
-            passed for a picture without attention lines.
+            If the suffix is unknown, the page would be larger than `max_mb`, or `max_mb` or
+            `top_keys` is passed for a picture.
         OSError
             If the file cannot be written. In this case no incomplete file remains.
         ImportError, RuntimeError
@@ -267,12 +275,7 @@ class EmbeddingView(HeadRoles):
         --------
         >>> view.save("embedding.html", top_keys=5)     # doctest: +SKIP
         """
-        lines = self.enlarged and self.content == "plot" and self.token is not None
-        if check_top_keys(top_keys) and check_file_kind(path) != "html" and not lines:
-            raise ValueError(
-                f"top_keys={top_keys}: this picture has no lines. Choose a query with "
-                'enlarged=True, content="plot" and token=..., or omit top_keys.'
-            )
+        check_top_keys(top_keys)
         return self._write(path, figure, controls, max_mb=max_mb, top_keys=top_keys)
 
     def snapshot(
@@ -420,6 +423,10 @@ class EmbeddingView(HeadRoles):
         return make_embedding_page(
             self._answers(), state, top_keys=top_keys, max_bytes=limit, wait=wait
         )
+
+    def _drawing(self, state: Mapping[str, Any]) -> Drawing:
+        finish_projection(self._answers(), state)
+        return super()._drawing(state)
 
     @traitlets.validate("text")
     def _validate_text(self, proposal: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,9 @@
 """Figures of a view as SVG, PNG or PDF, drawn in an installed browser.
 
-The browser opens the exported page of the view. The code of the page draws the view on the screen
-and the figure from the same list of shapes and texts, so the figure looks like the view.
+The browser opens a page with the code of the view and without data. The server of the view answers
+its requests, as it answers those of the view in a notebook, so the figure has the same numbers. The
+code draws the view on the screen and the figure from the same list of shapes and texts, so the
+figure looks like the view.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from xml.etree import ElementTree as ET
 
 from attnviz.pages.figure import PNG_SCALE, FigureOptions
+from attnviz.server.base import BaseServer
+from attnviz.utils.progress import show_progress
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,9 +37,10 @@ _T = TypeVar("_T")
 
 PictureKind = Literal["svg", "png", "pdf"]
 
-# Maximum time in milliseconds to wait until a page has drawn its view. Even on a slow machine, a
-# page with 200 million weights needs less time. Most pages need less than a second.
+# Maximum time in milliseconds to wait for a page that sends no requests. Most pages have drawn
+# their view in less than a second.
 _TIMEOUT_MS = 60_000
+_DRAWN_OR_FAILED = "[data-attnviz-drawn], [data-attnviz-state=error]"
 # Width of the browser's window in CSS pixels.
 _WIDTH = 1100
 
@@ -88,8 +95,15 @@ INSTALL_BROWSER = (
 )
 
 
-def draw(page: str, kind: PictureKind, options: FigureOptions) -> bytes:
-    """Draw the view of an exported page as a figure.
+class Drawing(NamedTuple):
+    """View to draw: a page without data, and the server that answers the requests of its view."""
+
+    page: str
+    server: BaseServer
+
+
+def draw(drawing: Drawing, kind: PictureKind, options: FigureOptions) -> bytes:
+    """Draw a view as a figure.
 
     An SVG or PDF stores texts as characters and not as shapes. By default, a PNG has two pixels per
     CSS pixel.
@@ -106,13 +120,13 @@ def draw(page: str, kind: PictureKind, options: FigureOptions) -> bytes:
     ImportError, RuntimeError
         If Playwright or a browser is missing, or if the browser cannot draw the page.
     """
-    return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, options.scale), options.request)
+    return _in_browser(drawing, lambda tab: _draw_in_tab(tab, kind, options.scale), options.request)
 
 
-def draw_for_notebook(page: str) -> tuple[bytes, str]:
-    """Draw the view of an exported page as a PNG. Return the PNG and its description in words."""
+def draw_for_notebook(drawing: Drawing) -> tuple[bytes, str]:
+    """Draw a view as a PNG. Return the PNG and its description in words."""
     return _in_browser(
-        page, lambda tab: (_draw_in_tab(tab, "png", PNG_SCALE), str(tab.evaluate(_TITLE)))
+        drawing, lambda tab: (_draw_in_tab(tab, "png", PNG_SCALE), str(tab.evaluate(_TITLE)))
     )
 
 
@@ -186,16 +200,71 @@ def check_browser() -> str:
     return browser
 
 
-def _in_browser(page: str, use: Callable[[Page], _T], request: dict[str, Any] | None = None) -> _T:
-    browser = check_browser()
+@show_progress("figure")
+def _in_browser(
+    drawing: Drawing, use: Callable[[Page], _T], request: dict[str, Any] | None = None
+) -> _T:
+    browser, answers = check_browser(), _Answers(drawing.server)
     # Use a separate thread. Playwright's synchronous interface raises an error in a thread with an
-    # event loop, such as the main thread of a notebook.
+    # event loop, such as the main thread of a notebook. In a copy of the context, the thread
+    # reports its progress to the same progress bars.
     with ThreadPoolExecutor(max_workers=1) as executor:
-        return executor.submit(_use_page, page, browser, use, request).result()
+        run = partial(copy_context().run, _use_page, drawing.page, answers, browser, use, request)
+        try:
+            return executor.submit(run).result()
+        finally:
+            answers.ended = True
+
+
+class _Answers:
+    """Answers of a server to the requests of a page."""
+
+    def __init__(self, server: BaseServer) -> None:
+        self._server = server
+        #: Number of requests so far.
+        self.count = 0
+        #: Error of the last request that failed.
+        self.error: Exception | None = None
+        #: Whether no further request is answered, because the user has interrupted the drawing.
+        self.ended = False
+
+    def __call__(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the header of a reply and its bytes in base64, or a problem."""
+        self.count += 1
+        if self.ended:
+            return {"problem": "The drawing was interrupted."}
+        try:
+            reply = self._server.whole_reply(name, arguments)
+        except Exception as error:  # noqa: BLE001 - raised in `_wait_until_drawn`
+            self.error = error
+            return {"problem": str(error)}
+        data = None if reply.data is None else base64.b64encode(reply.data).decode("ascii")
+        return {"header": reply.header, "data": data}
+
+
+def _wait_until_drawn(tab: Page, answers: _Answers) -> None:
+    """Wait until the page has drawn its view, as long as it sends requests."""
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+    count = -1
+    while True:
+        try:
+            tab.wait_for_selector(_DRAWN_OR_FAILED, timeout=_TIMEOUT_MS)
+        except PlaywrightTimeout:
+            if answers.count == count:
+                raise
+            count = answers.count
+        else:
+            if answers.error is not None:
+                raise answers.error
+            if answers.ended:
+                raise RuntimeError("the drawing was interrupted")
+            return
 
 
 def _use_page(
     page: str,
+    answers: _Answers,
     browser_path: str,
     use: Callable[[Page], _T],
     request: dict[str, Any] | None,
@@ -218,8 +287,9 @@ def _use_page(
             tab = browser.new_page(viewport={"width": _WIDTH, "height": 800})
             if request is not None:
                 tab.add_init_script(f"globalThis.attnvizFigure = {json.dumps(request)}")
+            tab.expose_function("attnvizAnswer", answers)
             tab.goto(file.as_uri())
-            tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
+            _wait_until_drawn(tab, answers)
             return use(tab)
         except Error as error:
             raise RuntimeError(f"the browser could not draw the page: {error}") from error

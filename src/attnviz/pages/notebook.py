@@ -33,7 +33,7 @@ from collections.abc import Callable
 
 from attnviz.pages.html import get_still, replace_still
 from attnviz.pages.iframe import iframe
-from attnviz.pages.image import draw_for_notebook
+from attnviz.pages.image import Drawing, draw_for_notebook
 from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
@@ -123,13 +123,13 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
         _show_frame(page(), height)
 
 
-def show_snapshot(page: Callable[[], str], height: float) -> None:
+def show_snapshot(page: Callable[[], str], drawing: Callable[[], Drawing], height: float) -> None:
     """Display a picture of the view, then the interactive page in a frame.
 
     `page` returns the HTML of the page, and `height` is the height of the frame in pixels before
-    its page has opened. A browser draws the picture. If this fails, for example because no browser
-    is installed, the small picture that the page contains is displayed. Raise RuntimeError outside
-    a notebook.
+    its page has opened. A browser draws the picture from what `drawing` returns. If this fails, for
+    example because no browser is installed, the small picture that the page contains is displayed.
+    Raise RuntimeError outside a notebook.
     """
     from IPython import get_ipython
     from IPython.display import HTML, Image
@@ -145,7 +145,7 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
         )
     picture: HTML | Image
     try:
-        png, title = draw_for_notebook(document)
+        png, title = draw_for_notebook(drawing())
     except (ImportError, RuntimeError) as error:
         warn_caller(f"a smaller picture replaces that of the view: {error}")
         picture = HTML(get_still(document))

@@ -76,6 +76,13 @@ class BaseServer:
         check_mapped(self.mapped_files)
         return self.pending_replies.reply(request, lambda: request.answer(self))
 
+    def whole_reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Answer the request `name`, however long the computation takes."""
+        request = self.requests.request(name, arguments)
+        check_mapped(self.mapped_files)
+        reply: Reply = request.answer(self)
+        return reply
+
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """If the reply to this request is unfinished, stop its computation and free its memory."""
         request = self.requests.request(name, arguments)

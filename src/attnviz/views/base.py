@@ -30,7 +30,7 @@ from attnviz.views.trait_types import Choice, Controls, with_controls
 from attnviz.views.widget_code import WidgetCode, loader, shared_code
 
 if TYPE_CHECKING:
-    from attnviz.pages.image import PictureKind
+    from attnviz.pages.image import Drawing, PictureKind
 
 # Names that BertViz or other functions of attnviz use for traits of views, with the names of these
 # traits. If a user passes such a name, the error message suggests the trait.
@@ -285,9 +285,16 @@ class View(anywidget.AnyWidget):
         """Return the page that shows the view with the values of traits in `state`.
 
         Subclasses define the further arguments, such as the maximum size of the page. `save` writes
-        this page to a file, and pictures are drawn from it.
+        this page to a file.
         """
         raise NotImplementedError
+
+    def _drawing(self, state: Mapping[str, Any]) -> Drawing:
+        """Return what a picture of the view with the values of traits in `state` is drawn from."""
+        from attnviz.pages.html import document
+        from attnviz.pages.image import Drawing
+
+        return Drawing(document("", self.name, state, {}), self._served)
 
     def _page_for_browser(self, state: Mapping[str, Any]) -> str:
         """Return the page that a reader downloads from the view.
@@ -384,11 +391,19 @@ class View(anywidget.AnyWidget):
     ) -> Path:
         """Check the arguments, then write a page or a picture of the current state to a file.
 
-        `options` are further arguments of `_page`.
+        `options` are further arguments of `_page`. They have no effect on a picture. Raise
+        ValueError if one of them limits the page and a picture is asked for.
         """
         kind = check_file_kind(path)
         if kind != "html":
-            return write_atomic(path, self._draw(kind, figure, controls, **options))
+            limiting = [name for name in ("max_mb", "top_keys") if options.get(name)]
+            if limiting:
+                raise ValueError(
+                    f"{limiting[0]}= is for pages, but path={str(path)!r} is a picture, which has "
+                    f"all numbers of the view. Omit {limiting[0]}=, or pass a path that ends in "
+                    ".html."
+                )
+            return write_atomic(path, self._draw(kind, figure))
         file = as_path("path", path, "file")
         if not file.suffix:
             file = file.with_suffix(".html")
@@ -402,22 +417,15 @@ class View(anywidget.AnyWidget):
             file, self._page(with_controls(self.state, controls), **options).encode()
         )
 
-    def _draw(
-        self,
-        kind: PictureKind,
-        figure: FigureArguments,
-        controls: str | bool | None = None,  # noqa: FBT001 - the value that a user passes
-        **options: Any,
-    ) -> bytes:
+    def _draw(self, kind: PictureKind, figure: FigureArguments) -> bytes:
         """Return a picture of the current state as the content of a file."""
         from attnviz.pages.image import check_browser, draw
 
         drawing = parse_figure_options(figure)
-        # Raise an error for a missing browser first, before the page is computed.
+        # Raise an error for a missing browser first, before anything is computed.
         check_browser()
         theme = {} if drawing.theme is None else {"theme": drawing.theme}
-        page = self._page(with_controls(self.state | theme, controls), **options)
-        return draw(page, kind, drawing)
+        return draw(self._drawing(self.state | theme), kind, drawing)
 
     def _estimated_height(self) -> float:
         """Estimate the height of the view in pixels, for programs that cannot measure it."""
@@ -428,7 +436,8 @@ class View(anywidget.AnyWidget):
     def _show_static(self, **options: Any) -> None:
         from attnviz.pages.notebook import show_snapshot
 
-        show_snapshot(self._page_in_a_frame(**options), self._estimated_height())
+        page, drawing = self._page_in_a_frame(**options), partial(self._drawing, self.state)
+        show_snapshot(page, drawing, self._estimated_height())
 
     def _page_in_a_frame(self, **options: Any) -> Callable[[], str]:
         make: Callable[..., str] = self.to_html

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 import traitlets
@@ -32,6 +32,9 @@ from attnviz.server.server import RecordServer
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
+
+if TYPE_CHECKING:
+    from attnviz.pages.image import Drawing
 
 # Arguments that choose heads, a token or an order of heads. If the caller passes one of them, the
 # view does not open at the head with the most distinct pattern.
@@ -279,8 +282,8 @@ class RecordView(PositionedView):
             a paper, and ``"x.png"`` an image of pixels. The last three need an installed Chromium
             or Chrome. A path without suffix gets the suffix ``.html``.
         precision, max_mb : optional
-            Precision and maximum size of the page. See `to_html`. Pictures are drawn from a page,
-            so the options apply to pictures, too.
+            Precision and maximum size of the page. See `to_html`. A picture always has the exact
+            numbers of the view, so `max_mb` cannot be passed for a picture.
         controls : optional
             Controls of the page. See `to_html`. Pictures have no controls.
         **figure
@@ -296,12 +299,13 @@ class RecordView(PositionedView):
         ------
         TypeError, ValueError
             If the suffix is unknown, the record is too large for a page, the picture does not fit
-            into `width`, or an argument has an invalid type or value.
+            into `width`, `max_mb` is passed for a picture, or an argument has an invalid type or
+            value.
         OSError
             If the file cannot be written. In this case no incomplete file remains.
         ImportError, RuntimeError
             If a picture needs a browser and none is found. The message says how to install one. The
-            error is raised before the page is computed.
+            error is raised before anything is computed.
 
         Examples
         --------
@@ -403,8 +407,7 @@ class RecordView(PositionedView):
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
     ) -> str:
-        opening = {"opening": self.opening} if self.opening else {}
-        record, made = self._page_content({**state, **opening})
+        record, made = self._opened_content(state)
         return make_page(
             record,
             self.name,
@@ -413,6 +416,16 @@ class RecordView(PositionedView):
             precision=precision,
             max_mb=max_mb,
         )
+
+    def _drawing(self, state: Mapping[str, Any]) -> Drawing:
+        record, made = self._opened_content(state)
+        # The server of the view does not know the stacks of a changed run that the content adds.
+        server = self._served if record is self.served_record else RecordServer(record)
+        return super()._drawing(made)._replace(server=server)
+
+    def _opened_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
+        """Return `_page_content` for a state, which also says where the view opened."""
+        return self._page_content({**state, **({"opening": self.opening} if self.opening else {})})
 
     @traitlets.validate("pair")
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:

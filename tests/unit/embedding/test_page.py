@@ -87,19 +87,14 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
         EmbeddingView(corpus([4, 5])).to_html(**options)
 
 
-def test_top_keys_is_refused_for_pictures_without_lines(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("options", [{"top_keys": 2}, {"max_mb": 2}])
+def test_options_that_limit_a_page_are_refused_for_pictures(
+    options: dict[str, Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("attnviz.pages.image.draw", lambda page, *_: page.encode())
-    path = tmp_path / "plot.svg"
-    for state in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
-        view = EmbeddingView(corpus([4, 5]), **state)
-        with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines\. .* token="):
-            view.save(path, top_keys=2)
     view = EmbeddingView(corpus([4, 5]), enlarged=True)
-    view.token = 2
-    view.save(path, top_keys=2)
-    assert data_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
+    with pytest.raises(ValueError, match=rf"{next(iter(options))}= is for pages.* \.html"):
+        view.save(tmp_path / "plot.svg", **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_page_that_is_too_large_is_refused() -> None:

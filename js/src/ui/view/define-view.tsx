@@ -10,6 +10,7 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import { type ComponentType, render } from "preact";
 import { KernelChannel, recordNumber, type WidgetModel } from "../../client/kernel";
 import type { PageData } from "../../client/page";
+import { programTransport } from "../../client/page/program";
 import type { Description } from "../../client/protocol";
 import { Source } from "../../client/source";
 import type { Transport } from "../../client/transport";
@@ -336,7 +337,7 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
     assign(state, data.state as Partial<S>);
     const history = createHistory(state, ended);
     bindAddress(state, hash, ended);
-    const transport = pageTransport ? pageTransport(data) : wrongBundle();
+    const transport = programTransport() ?? pageTransport?.(data) ?? wrongBundle();
     const source = new Source(transport, undefined, described);
     open(definition, root, source, state, history, ended);
     return end;
