@@ -77,6 +77,10 @@ def svg_of(page: Page, view: View, folder: Path, **figure: Any) -> str:
     return str(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))
 
 
+def texts_of(view: View, **figure: Any) -> list[str]:
+    return texts(ET.fromstring(view.to_svg(**figure)))  # noqa: S314 - our own
+
+
 def overlap(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Return whether two rectangles, possibly rotated, overlap beyond a tolerance."""
     for corners in (one, other):
@@ -297,6 +301,50 @@ def test_a_figure_has_the_exact_numbers_of_the_view(name: str) -> None:
     assert "0.05" in svg
     assert "0.06" not in svg
     assert "exact" in svg
+
+
+@pytest.mark.parametrize("run", ["after", "difference"])
+def test_a_picture_of_a_changed_run_says_what_was_changed(
+    run: str, page: Page, tmp_path: Path
+) -> None:
+    model, tokenizer = av.demos.load("decoder")
+    change = av.Knockout(queries="sat", keys="cat", layers=1, heads=0)
+    view = av.show_matrix_view(
+        *(model, "the cat sat"), tokenizer=tokenizer, changes=[change], run=run, layer=1, heads=[0]
+    )
+    mark = "after: “sat” (2) → “cat” (1) cut in layer 1, head 0"
+    mark = mark if run == "after" else f"difference {mark}"
+    bare: dict[str, Any] = {"title": "", "caption": False, "legend": False}
+    for style in ({}, bare):
+        drawn = texts_of(view, **style)
+        assert mark in drawn
+        assert not any("exact" in text for text in drawn)
+    # The page, its table, and the small pictures for readers without scripts.
+    page.goto(view.save(tmp_path / "x.html").as_uri())
+    expect(page.locator(".av-headline")).to_contain_text(mark)
+    expect(page.locator(".av-headline")).not_to_contain_text("exact")
+    csv = page.locator(".attnviz").evaluate("root => root.attnviz.csv()").split("\r\n")
+    assert csv[0].endswith(",run")
+    assert all(line.endswith(f',"{mark}"') for line in csv[1:])
+    for still in (view._still(), view.to_html()):
+        assert "after: “sat” (2) → “cat” (1) cut in layer 1, head 0</p>" in still
+    view.run = "before"
+    assert "after:" not in view._still()
+    assert not any("after:" in text for text in texts_of(view))
+
+
+def test_a_saved_changed_record_says_what_was_changed(tmp_path: Path) -> None:
+    model, tokenizer = av.demos.load("decoder")
+    changed = av.intervene(
+        model,
+        "the cat sat",
+        [av.Ablate(layers=1, heads=0), av.HideTokens("cat")],
+        tokenizer=tokenizer,
+    )
+    loaded = av.load(changed.save(tmp_path / "x.safetensors"))
+    assert "after: layer 1, head 0 ablated; “cat” (1) hidden" in texts_of(
+        av.HeadView(loaded), width="160mm"
+    )
 
 
 def test_a_failed_request_of_a_figure_is_the_error_of_the_view(

@@ -478,6 +478,8 @@ export interface StackNumbers {
    * attention weights.
    */
   measure?: string;
+  /** Words for what was changed in the run of the model. Omitted if nothing was changed. */
+  changed?: string;
   /**
    * Largest possible weight: 1 if `normalized`. Otherwise it is the largest weight of the stack, or
    * an upper bound of it if the stack has many weights. If `signed`, it refers to absolute values.

@@ -39,6 +39,8 @@ interface FigureColors {
 export interface Captions {
   title: string;
   subtitle: string;
+  /** Words for what was changed in the run of the model. Every figure has them. "" without a change. */
+  changed?: string;
   sentence: string;
   /** Caption about omitted data and the precision of the shown numbers. */
   coverage: string;
@@ -360,15 +362,18 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     if (beside) marks.push(textMark(subtitle, pad + subtitleLeft, y, muted, sizes.subtitle));
     titleMarks = paragraph(title, sizes.title, palette.ink, innerWidth, true);
     if (!beside) marks.push(...paragraph(subtitle, sizes.subtitle, muted, innerWidth));
-    y += printed ? gap - leading : 4;
   }
+  const { changed = "" } = captions;
+  // Also a figure without title and captions says that it is not of the unchanged model.
+  if (changed) marks.push(...paragraph(changed, sizes.subtitle, palette.ink, innerWidth, true));
+  if (title !== "" || changed) y += printed ? gap - leading : 4;
   const hasLegend = request?.legend ?? true;
   const legend = hasLegend ? parts.legend?.(innerWidth) : undefined;
   if (legend) {
     marks.push(...translate(legend.marks, pad, y));
     y += legend.height;
   }
-  if (title === "" && !legend) y = pad;
+  if (title === "" && !changed && !legend) y = pad;
   const back = translate(picture.back, pad, y);
   marks.push(...translate(picture.front, pad, y));
   y += picture.height;

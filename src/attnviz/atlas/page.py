@@ -72,7 +72,7 @@ def make_atlas_page(
             "description": describe_atlas(statistics, page_stacks),
             "replies": of_heads + of_edges,
         }
-        return document(statistics.model, "atlas", state, data, figure)
+        return document(statistics.model, "atlas", state, data, figure=figure)
 
     page = page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:

@@ -112,7 +112,7 @@ def make_embedding_page(
     }
     layers = corpus.stack(state["stack"]).layers
     figure = embedding_figure(answers, state, layers)
-    page = document(corpus.model, "embedding", state, data, figure)
+    page = document(corpus.model, "embedding", state, data, figure=figure)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(_too_large(corpus, max_bytes, size))

@@ -55,6 +55,8 @@ TokenSelector = int | str | Sequence[int | str] | Flags | None
 _ROUNDING = 1e-3
 # Maximum number of tokens that the description of a change lists by name.
 _NAMED = 4
+# Maximum number of changes that are named in the title of a picture.
+_MAX_NAMED_CHANGES = 2
 
 
 class MeanOutputs(NamedTuple):
@@ -93,6 +95,10 @@ class Change(ABC):
     @abstractmethod
     def _describe(self, stack: AttentionStack) -> str:
         """Return a sentence that describes the change, without a full stop."""
+
+    @abstractmethod
+    def _label(self, stack: AttentionStack) -> str:
+        """Return a few words that name the change in the title of a picture."""
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         """Return the change for a text that the model generates. See `for_generation`."""
@@ -135,6 +141,11 @@ class Change(ABC):
             return f"{format_named('layer', layers)}{of}, all heads"
         heads = self._heads_of(stack, layers[0])
         return f"{format_named('layer', layers)}{of}, {format_named('head', heads)}"
+
+    def _in_some(self, stack: AttentionStack) -> str:
+        """Return the words " in layer 1, head 0", or "" if all layers and heads are changed."""
+        is_whole = self.layers is None and self.heads is None
+        return "" if is_whole else f" in {self._where(stack)}"
 
 
 def _numbers(name: str, numbers: Numbers, valid: Sequence[int], owner: str) -> tuple[int, ...]:
@@ -272,6 +283,11 @@ class Ablate(Change):
             return f"The output is set to 0 in {self._where(stack)}"
         return f"The output is multiplied by {self.factor:g} in {self._where(stack)}"
 
+    def _label(self, stack: AttentionStack) -> str:
+        if self.mean_of is not None:
+            return f"{self._where(stack)} set to the mean"
+        return f"{self._where(stack)} " + (f"× {self.factor:g}" if self.factor else "ablated")
+
 
 def with_means(change: Ablate, means: Mapping[StackLayer, MeanOutputs]) -> Ablate:
     """Return a copy of `change` that stores the mean outputs of the heads.
@@ -353,6 +369,11 @@ class Knockout(Change):
             f"{_named(keys, stack.key_tokens)} in {self._where(stack)}"
         )
 
+    def _label(self, stack: AttentionStack) -> str:
+        queries, keys = self._pairs(stack)
+        pair = f"{_named(queries, stack.query_tokens)} → {_named(keys, stack.key_tokens)}"
+        return f"{pair} cut{self._in_some(stack)}"
+
 
 @dataclass(frozen=True)
 class HideTokens(Change):
@@ -416,6 +437,10 @@ class HideTokens(Change):
             # with the tokens after it.
             return f"Hidden: no other token reads the value of {hidden} in {where}"
         return f"Hidden before the softmax: no other token reads {hidden} in {where}"
+
+    def _label(self, stack: AttentionStack) -> str:
+        hidden = _named(_flags("tokens", self.tokens, stack.key_tokens), stack.key_tokens)
+        return f"{hidden} hidden{self._in_some(stack)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -558,6 +583,9 @@ class SetWeights(Change):
             )
         return f"Weights are set {what} in {self._where(stack)}"
 
+    def _label(self, stack: AttentionStack) -> str:
+        return f"weights of {self._where(stack)} set"
+
 
 def _checked_weights(
     weights: Any, heads: Sequence[int], size: tuple[int, int], *, signed: bool
@@ -578,6 +606,16 @@ def _checked_weights(
 def description_of(change: Change, stack: AttentionStack) -> str:
     """Return a sentence that describes the change, without a full stop."""
     return change._describe(stack)
+
+
+def label_of(changes: Sequence[Change], outline: AttentionRecord) -> str:
+    """Return a few words that name changes in the title of a picture, such as “it” (7) hidden.
+
+    `outline` has the stacks of the unchanged run.
+    """
+    if len(changes) > _MAX_NAMED_CHANGES:
+        return f"{len(changes)} changes"
+    return "; ".join(change._label(outline.stack(change.stack)) for change in changes)
 
 
 def for_generation(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:

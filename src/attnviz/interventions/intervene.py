@@ -32,6 +32,7 @@ from attnviz.interventions.changes import (
     description_of,
     for_generation,
     identity_of,
+    label_of,
     layer_change,
     with_means,
 )
@@ -452,6 +453,7 @@ def changed_stacks(
     change = runner.change(*changes)
     by_stack = changes_by_stack(changes, runner.outline)
     stacks = {}
+    label = label_of(changes, runner.outline)
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}
         for number, attention in layers.items():
@@ -462,7 +464,9 @@ def changed_stacks(
                 layers[number] = layer_changes.attend(attention)
         # A knockout after the softmax leaves rows that sum to less than 1.
         keeps_sums = all(getattr(one, "renormalize", True) for one in by_stack.get(name, ()))
-        stacks[name] = stack.derive(layers, normalized=stack.normalized and keeps_sums)
+        stacks[name] = stack.derive(
+            layers, normalized=stack.normalized and keeps_sums, changed=label
+        )
     return stacks
 
 

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import html
 from collections.abc import Collection, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,7 +165,8 @@ def make_page(
     check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
-    figure = "\n".join(map(draw_all_heads, displayed_kinds(record, state)))
+    kinds = displayed_kinds(record, state)
+    figure, changed = "\n".join(map(draw_all_heads, kinds)), kinds[0].changed
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.
     vectors: dict[str, Any] = {}
@@ -186,14 +187,15 @@ def make_page(
         **encode_chosen(record),
         **vectors,
     }
+    made = partial(document, record.model, view, state, figure=figure, changed=changed)
     if "weights" in embeds:
         data |= _embed_images(record)
 
         def size_of(weights: dict[str, Any]) -> int:
-            return len(document(record.model, view, state, data | weights, figure).encode())
+            return len(made(data | weights).encode())
 
         data |= embed_weights(record, precision=precision, max_bytes=max_bytes, size_of=size_of)
-    page = document(record.model, view, state, data, figure)
+    page = made(data)
     if max_bytes is not None and (size := len(page.encode())) > max_bytes:
         raise ValueError(too_large_message(max_bytes, size))
     return page
@@ -230,12 +232,15 @@ def document(
     view: str,
     state: Mapping[str, Any],
     data: Mapping[str, Any],
+    *,
     figure: str = "",
+    changed: str = "",
 ) -> str:
     """Return the HTML document of a page.
 
     `state` has the traits of the view, and `data` has the other values that the code of the page
-    reads. `figure` is HTML, such as a picture, that users see if this code cannot run.
+    reads. `figure` is HTML, such as a picture, that users see if this code cannot run. `changed`
+    is that of `add_title`.
     """
     scripts = {
         name: _without_comments(path.read_text(encoding="utf-8")) for name, path in _SCRIPTS.items()
@@ -259,7 +264,7 @@ def document(
         title=html.escape(title),
         light=ground,
         light_ground=_LIGHT,
-        still=add_title(model, view, figure),
+        still=add_title(model, view, figure, changed),
         ink=_INK[ground],
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
         follow=_FOLLOW if theme == "auto" else "",

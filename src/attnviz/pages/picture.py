@@ -98,9 +98,12 @@ def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> Attent
     """Return the stack that a view with this state shows.
 
     In a view that compares records, the stack has the differences between record 0 and the record
-    with the index ``state["member"]``.
+    with the index ``state["member"]``. In a view that shows a run with changed attention, it has
+    the weights of this run, or their differences.
     """
     name = state.get("stack")
+    if "changed_run" in state:
+        name = state["changed_run"]["stacks"][name][state["run"]]
     if "comparison" in state:
         name = state["comparison"]["stacks"][name]["differences"][state["member"]]
     return record.stack(name or None)
@@ -116,9 +119,13 @@ def displayed_kinds(record: AttentionRecord, state: Mapping[str, Any]) -> list[A
     return next((group for group in groups if stack in group), [stack])
 
 
-def add_title(model: str, view: str, figure: str) -> str:
-    """Return the HTML of a figure with a title above it."""
-    title = html.escape(f"{model or 'Attention'} · {view} view")
+def add_title(model: str, view: str, figure: str, changed: str = "") -> str:
+    """Return the HTML of a figure with a title above it.
+
+    `changed` has the words for what was changed in the run of the model (`AttentionStack.changed`).
+    """
+    after = f" · after: {changed}" if changed else ""
+    title = html.escape(f"{model or 'Attention'} · {view} view{after}")
     return f'<p class="attnviz-title">{title}</p>\n{figure}'
 
 

@@ -73,16 +73,17 @@ _INK, _MUTED, _FRAME = "#1c1f26", "#5b6270", "#c9ced8"
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def make_saved_still(model: str, view: str, figure: str) -> str:
+def make_saved_still(model: str, view: str, figure: str, changed: str = "") -> str:
     """Return the HTML of a figure with a title above it and a note below it.
 
     `figure` is HTML with a picture. The note says that the picture was saved with a live view.
+    `changed` is that of `add_title`.
     """
     note = (
         "This picture was saved with a live view. Run its cell to use the view, with all layers, "
         "heads, tokens and numbers."
     )
-    return f"{add_title(model, view, figure)}\n<p><small>{note}</small></p>"
+    return f"{add_title(model, view, figure, changed)}\n<p><small>{note}</small></p>"
 
 
 def draw_heads_still(

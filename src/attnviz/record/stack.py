@@ -60,6 +60,9 @@ class AttentionStack(HeadNumbers):
         have any sum.
     measure : str, default "weight"
         Short name of the values for legends, captions and tables, such as ``"difference"``.
+    changed : str, optional
+        Words for what was changed in the run of the model, such as ``"“it” (7) hidden"``. Pictures
+        show them. Empty if nothing was changed.
     outputs : mapping of int to Tensor, optional
         Results of the method `outputs` for some or all layers, by layer number: (heads, queries,
         axes).
@@ -76,6 +79,8 @@ class AttentionStack(HeadNumbers):
         Whether rows sum to 1, and whether values may be negative.
     measure : str
         Short name of the values.
+    changed : str
+        Words for what was changed in the run of the model.
 
     Raises
     ------
@@ -107,6 +112,7 @@ class AttentionStack(HeadNumbers):
         normalized: bool | None = None,
         signed: bool = False,
         measure: str = "weight",
+        changed: str = "",
         outputs: Mapping[int, torch.Tensor] | None = None,
         gates: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
@@ -121,6 +127,8 @@ class AttentionStack(HeadNumbers):
         self.signed = bool(signed)
         self.normalized = resolve_normalized(normalized=normalized, signed=signed)
         self.measure = _checked_measure(measure)
+        check_encodable("changed", changed)
+        self.changed = changed
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
@@ -648,8 +656,8 @@ class AttentionStack(HeadNumbers):
             Whether the layers of the new stack have the gates that this stack has for the layers
             with the same numbers.
         **changes
-            Other arguments of `AttentionStack`. By default, `name`, `normalized`, `signed` and
-            `measure` are those of this stack, and there are no outputs of heads.
+            Other arguments of `AttentionStack`. By default, `name`, `normalized`, `signed`,
+            `measure` and `changed` are those of this stack, and there are no outputs of heads.
 
         Returns
         -------
@@ -669,7 +677,8 @@ class AttentionStack(HeadNumbers):
         if keep_gates:
             kept = {number: gates for number, gates in self._gates.items() if number in layers}
             changes = {"gates": kept, **changes}
-        same = {name: getattr(self, name) for name in ("name", "normalized", "signed", "measure")}
+        kept_names = ("name", "normalized", "signed", "measure", "changed")
+        same = {name: getattr(self, name) for name in kept_names}
         return AttentionStack(
             layers=layers, query_tokens=query_tokens, key_tokens=key_tokens, **(same | changes)
         )

@@ -97,6 +97,8 @@ class StackNumbers(TypedDict):
     measure : str
         Name of the numbers that the stack contains, such as "difference". Omitted if they are
         attention weights.
+    changed : str
+        Words for what was changed in the run of the model. Omitted if nothing was changed.
     maximum : float
         Largest possible weight: 1 if `normalized`. Otherwise it is the largest weight of the stack,
         or an upper bound of it if the stack has many weights. If `signed`, it refers to absolute
@@ -127,6 +129,7 @@ class StackNumbers(TypedDict):
     normalized: bool
     signed: NotRequired[bool]
     measure: NotRequired[str]
+    changed: NotRequired[str]
     maximum: float
     causal: bool
     vectors: bool
@@ -230,6 +233,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "normalized": stack.normalized,
         **({"signed": True} if stack.signed else {}),
         **({} if stack.measure == "weight" else {"measure": stack.measure}),
+        **({"changed": stack.changed} if stack.changed else {}),
         "maximum": stack.maximum,
         "causal": stack.causal,
         "vectors": stack.has_vectors,

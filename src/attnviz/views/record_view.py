@@ -24,7 +24,6 @@ from attnviz.pages.picture import (
 )
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
@@ -374,24 +373,23 @@ class RecordView(PositionedView):
         >>> view.heads_picture().shape                   # doctest: +SKIP
         (184, 245, 3)
         """
-        return draw_heads_picture(self._pictured_stack())
-
-    def _pictured_stack(self) -> AttentionStack:
-        return displayed_stack(self.served_record, self._page_state(self.state))
+        return draw_heads_picture(displayed_stack(*self._page_content(self.state)))
 
     def _still(self) -> str:
-        kinds = displayed_kinds(self.served_record, self._page_state(self.state))
+        record, state = self._page_content(self.state)
+        kinds = displayed_kinds(record, state)
         figures = []
         # For a very long text, draw only the chosen heads, because a picture of all heads would
         # need too many weights.
         rows = SIDES[0] * sum(sum(stack.heads_per_layer) for stack in kinds)
         all_heads = rows * len(kinds[0].key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
-            stack = self._pictured_stack()
+            stack = displayed_stack(record, state)
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
         if self.saves_all_heads and all_heads:
             figures += map(draw_all_heads, kinds)
-        return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
+        changed = kinds[0].changed
+        return make_saved_still(record.model, self.name, "\n".join(figures), changed)
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of a page: the traits, and in some views further values."""

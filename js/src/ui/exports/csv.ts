@@ -88,3 +88,13 @@ export function csvText(
   const lines = [columns.map(header), ...rows.map((row) => row.map(cell))];
   return lines.map((cells) => cells.join(",")).join("\r\n");
 }
+
+/**
+ * Add a column to a table of `csvText`, with the same value in all rows. If the value is "", return
+ * the table unchanged. No cell of the table contains a line break.
+ */
+export function withColumn(text: string, name: string, value: string): string {
+  if (value === "") return text;
+  const lines = text.split("\r\n");
+  return lines.map((line, i) => `${line},${i === 0 ? name : cell(value)}`).join("\r\n");
+}

@@ -12,10 +12,11 @@ import { toPng } from "../../draw/canvas";
 import { type Captions, composeFigure, type Figure, type FigureParts } from "../../draw/figure";
 import { toSvg } from "../../draw/svg";
 import type { MenuEntry } from "../controls/menu";
-import { laterInWords } from "../text/captions";
+import { changedMark, laterInWords } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { valuesOf } from "../view/state";
+import { withColumn } from "./csv";
 import { saveFile } from "./offered-file";
 import { printPicture } from "./printing";
 
@@ -50,9 +51,17 @@ export function viewFigure<S extends RecordState>(
   parts: ViewFigure,
 ): Figure {
   const title = record.description.peek()?.model || "attention";
-  const captions = { ...parts.captions, title };
+  const changed = changedMarkOf(record);
+  const captions = { ...parts.captions, title, changed };
   const scene = composeFigure({ ...parts, palette: palette.peek(), captions }, figure);
-  return { scene, title: `${title}, ${captions.subtitle}. ${captions.sentence}` };
+  const named = [title, captions.subtitle, changed].filter(Boolean).join(", ");
+  return { scene, title: `${named}. ${captions.sentence}` };
+}
+
+/** Return the words that mark pictures and tables of a changed run, or "". */
+function changedMarkOf(record: ViewContext<RecordState>["record"]): string {
+  const selection = record.selection.peek();
+  return selection ? changedMark(selection.stack) : "";
 }
 
 /**
@@ -74,7 +83,8 @@ export function useExports<S extends RecordState>(
 ): MenuEntry[] {
   const { root, source, record } = context;
   const figure = async (): Promise<Figure> => exports.figure();
-  const csv = async (): Promise<string> => exports.csv();
+  const csv = async (): Promise<string> =>
+    withColumn(await exports.csv(), "run", changedMarkOf(record));
   const svg = async (): Promise<string> => {
     const { scene, title } = await figure();
     return toSvg(scene, title);

@@ -21,7 +21,7 @@ import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, pairChoices } from "../pairs";
-import { embeddedInWords, laterInWords, quoted, stackName } from "../text/captions";
+import { changedMark, embeddedInWords, laterInWords, quoted, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
 import { atLayer, firstSiblings, layerText } from "../view/model-layers";
@@ -103,6 +103,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const name = context.paneTitle?.value ?? props.name;
   const { model, notes: texts = [], stacks: [first] = [] } = record.description.value ?? {};
   const title = model || "attention";
+  const changed = selection ? changedMark(selection.stack) : "";
   const share = first?.embedded ? embeddedInWords(first.embedded, first) : null;
   const notes = !embedded && (
     <>
@@ -152,6 +153,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
           <>
             <div class="av-headline" {...(compact && { title })}>
               <span class="av-title">{title}</span>{" "}
+              {changed && <strong class="av-changed">{changed}</strong>}{" "}
               <span class="av-subtitle">{props.subtitle}</span>
             </div>
             <Passing record={record} />

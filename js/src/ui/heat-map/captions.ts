@@ -73,7 +73,7 @@ export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
   const parts = [stackName(baseName(viewport.stack)), tokensInWords(viewport)];
   if (grid?.fine && grid.samplingInterval === undefined)
     parts.push(precision(grid.error, viewport.stack));
-  return parts.join(" · ");
+  return parts.filter(Boolean).join(" · ");
 }
 
 /** Parts of a heat map that determine its captions. */

@@ -350,12 +350,17 @@ function coverageInWords(
  *
  * If an exported page contains only the strongest keys of each query, begin with the share of the
  * weights that these keys have: "98.1% of the weight, exact to 0.004".
+ *
+ * Weights of a changed run are not called exact, because they are not those of the model: "rounded
+ * to 0.004", or "" if they are not rounded.
  */
 export function precision(
   error: number,
-  stack?: Pick<StackDescription, "embedded" | "signed" | "measure">,
+  stack?: Pick<StackDescription, "embedded" | "signed" | "measure" | "changed">,
 ): string {
-  const exact = error > 0 ? `exact to ${plainNumber(roundedUp(error))}` : "exact";
+  const word = stack?.changed ? "rounded" : "exact";
+  const whole = stack?.changed ? "" : "exact";
+  const exact = error > 0 ? `${word} to ${plainNumber(roundedUp(error))}` : whole;
   const embedded = stack?.embedded;
   return embedded?.form === "strongest" ? `${coverageInWords(embedded, stack)}, ${exact}` : exact;
 }
@@ -411,6 +416,15 @@ const STACK_NAMES: Record<string, string> = {
 export function stackName(name: string): string {
   const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
+}
+
+/**
+ * Return the words that mark a picture of a changed run, such as "after: “it” (7) hidden". Return ""
+ * for the unchanged run.
+ */
+export function changedMark(stack: Pick<StackDescription, "changed" | "measure">): string {
+  if (!stack.changed) return "";
+  return `${stack.measure === "difference" ? "difference " : ""}after: ${stack.changed}`;
 }
 
 export const PLURALS = { query: "queries", key: "keys" };

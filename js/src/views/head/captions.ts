@@ -350,7 +350,7 @@ export function subtitleOf(plan: Plan, plot: LinePlot | null): string {
     const isDivided = error > 0 && isRenormalized(plot.options);
     parts.push(precision(error, plan.stack) + (isDivided ? " before renormalising" : ""));
   }
-  return parts.join(" · ");
+  return parts.filter(Boolean).join(" · ");
 }
 
 /** Return the labels of the opacity scale, at its start, middle and end, and its explanation. */

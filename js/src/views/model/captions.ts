@@ -70,7 +70,7 @@ function namedLayers(stack: StackDescription): string {
 export function subtitleOf(store: ModelStore, selection: Selection, grid: HeadGrid): string {
   const exact = (stack: StackDescription): string[] => {
     const map = store.anyMap(stack);
-    return map ? [precision(map.error, stack)] : [];
+    return map ? [precision(map.error, stack)].filter(Boolean) : [];
   };
   const stacks = store.stacks.value;
   const { stack } = selection;

@@ -75,8 +75,10 @@ export function subtitleOf(table: Table, { sorted }: Dimensions): string {
     stackName(selection.stack.name),
     `layer ${selection.layer}, head ${selection.head}`,
     `${vectors.headDim} dimensions, ${order}`,
-    measured ? `${precision(error)}, measured on ${measured} queries` : precision(error),
-  ].join(" · ");
+    precision(error, selection.stack) + (measured ? `, measured on ${measured} queries` : ""),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /**

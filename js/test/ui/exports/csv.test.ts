@@ -1,8 +1,22 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { csvText, roundedTo, shortest, writtenError } from "../../../src/ui/exports/csv";
+import {
+  csvText,
+  roundedTo,
+  shortest,
+  withColumn,
+  writtenError,
+} from "../../../src/ui/exports/csv";
 
 describe("a table", () => {
+  it("gets a column with one value", () => {
+    const table = csvText(["token", "weight"], [["a\nb", 0.5]]);
+    expect(withColumn(table, "run", 'after: "it" hidden')).toBe(
+      `${table.split("\r\n")[0]},run\r\n${table.split("\r\n")[1]},"after: ""it"" hidden"`,
+    );
+    expect(withColumn(table, "run", "")).toBe(table);
+  });
+
   it.each(["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])(
     "keeps a text that begins with %j as text, in its cells and in its header",
     (sign) => {

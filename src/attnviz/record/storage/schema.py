@@ -69,6 +69,7 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
                 "normalized": stack.normalized,
                 "signed": stack.signed,
                 "measure": stack.measure,
+                **({"changed": stack.changed} if stack.changed else {}),
                 "query_tokens": msgspec.to_builtins(stack.query_tokens),
                 "key_tokens": None
                 if stack.key_tokens is stack.query_tokens
@@ -115,6 +116,7 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
             normalized=bool(fields["normalized"]),
             signed=bool(fields["signed"]),
             measure=fields["measure"],
+            changed=fields.get("changed", ""),
             gates={
                 number: gates.float()
                 for number in layers
