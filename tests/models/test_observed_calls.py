@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -18,6 +22,7 @@ import transformers
 import attnviz as av
 from attnviz.extraction.inputs.own_call import observe
 from attnviz.extraction.models import load
+from attnviz.extraction.modules import modules_of
 from models.interrupts import state_of
 
 TEXT = "The animal didn't cross the street."
@@ -317,3 +322,72 @@ def test_dicts_of_a_corpus_may_have_a_second_text(classifier: Any, checkpoint_fo
     own = [len(pipe.tokenizer(*row.values())["input_ids"]) for row in rows]
     queries = av.extract_corpus(pipe, rows, progress=False).points().query_text
     assert [int((queries == number).sum()) for number in range(2)] == own
+
+
+class TestWorkBesideTheForward:
+    """The cost of an extraction is that of one forward. Its other work is counted here."""
+
+    @pytest.fixture(params=["model", "pipeline", "SentenceTransformer"])
+    def arguments(self, request: pytest.FixtureRequest, checkpoint_folder: Path) -> dict[str, Any]:
+        if request.param == "SentenceTransformer":
+            library = pytest.importorskip("sentence_transformers")
+            return {"model": library.SentenceTransformer(str(checkpoint_folder), device="cpu")}
+        classifier = transformers.AutoModelForSequenceClassification.from_pretrained(
+            checkpoint_folder
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+        if request.param == "model":
+            return {"model": classifier, "tokenizer": tokenizer}
+        return {
+            "model": transformers.pipeline(
+                "text-classification", model=classifier, tokenizer=tokenizer, device="cpu"
+            )
+        }
+
+    def test_a_second_extraction(self, arguments: dict[str, Any]) -> None:
+        """The tokenizer is called once, and no code reads signatures or walks over the modules.
+
+        `modules_of` is the walk of the package. Walks of torch and of the wrappers are not counted.
+        """
+        loaded = load(**arguments)
+        counts: Counter[str] = Counter()
+        loaded.model.register_forward_hook(lambda *_: counts.update(["forwards"]))
+        av.extract(**arguments, inputs=TEXT)
+        counts.clear()
+        package = str(Path(av.__file__).parent)
+        kinds = {
+            modules_of.__code__: "walks",
+            torch.nn.Module.modules.__code__: "walks of torch",
+            torch.nn.Module.named_modules.__code__: "walks of torch",
+            inspect.signature.__code__: "signatures",
+            type(loaded.tokenizer)._encode_plus.__code__: "tokenizer",
+        }
+
+        def count(frame: Any, event: str, _: object) -> None:
+            kind = kinds.get(frame.f_code) if event == "call" else None
+            caller = frame.f_back.f_code.co_filename if frame.f_back else ""
+            if kind == "tokenizer" or (kind is not None and caller.startswith(package)):
+                counts[kind] += 1
+
+        sys.setprofile(count)
+        try:
+            av.extract(**arguments, inputs=TEXT)
+        finally:
+            sys.setprofile(None)
+        # Two of the walks are those in which a wrapper is observed.
+        assert counts.pop("walks") <= (4 if "tokenizer" in arguments else 6)
+        assert counts == {"forwards": 1, "tokenizer": 1}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_note_on_padding_that_a_list_would_have(checkpoint_folder: Path, side: str) -> None:
+    """The checkpoint has positions, which padding on the left moves."""
+    library = pytest.importorskip("sentence_transformers")
+    encoder = library.SentenceTransformer(str(checkpoint_folder), device="cpu")
+    encoder.tokenizer.padding_side = side
+    alone, beside = encoder.encode(["the cat"]), encoder.encode(["the cat", TEXT])
+    changes = not np.allclose(alone[0], beside[0], atol=1e-4)
+    assert changes == (side == "left")
+    for record in av.extract(encoder, ["the cat", TEXT]):
+        assert any("puts padding before it" in note for note in record.notes) == changes
+    assert not any("padding" in note for note in av.extract(encoder, "the cat").notes)

@@ -287,6 +287,7 @@ class _Reader:
             truncation=options.get("truncation"),
             part=options.get("part"),
             name=options.get("name"),
+            several=True,
         )
         on_cpu = self._model.device.type in ("cpu", "meta")
         self._max_tokens = _MAX_TOKENS_CPU if on_cpu else _MAX_TOKENS_GPU

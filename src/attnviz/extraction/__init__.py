@@ -201,8 +201,8 @@ def extract(
     (6, 6)
     """
     loaded = load(model, tokenizer, processor)
-    encoder = Encoder(loaded, truncation=truncation, part=part, name=name)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
+    encoder = Encoder(loaded, truncation=truncation, part=part, name=name, several=is_list)
     options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(

@@ -11,8 +11,8 @@ import inspect
 import json
 import os
 import re
+import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
@@ -43,7 +43,7 @@ from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
+from attnviz.utils.cleanup import Cleanup, fork_safe_lock
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,10 @@ def _convert_weights(model: Any) -> None:
     compressor = getattr(getattr(model, "hf_quantizer", None), "compressor", None)
     if compressor is not None and hasattr(model, "ct_decompress_hook"):
         compressor.decompress_model(model)
-    for module in model.modules():
+    # The walk over all modules is left out for other models, because it would take a part of each
+    # extraction.
+    modules: list[Any] = modules_of(model) if "bitsandbytes" in sys.modules else []
+    for module in modules:
         if getattr(module, "support_avx512bf16_for_cpu", False):
             state, device = module.weight.quant_state, module.weight.device
             if device.type == "cpu" and not getattr(state, "packing_format_for_cpu", False):
@@ -475,9 +478,6 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
                 del _evaluating[module]
 
 
-_full_attention = weakref.WeakKeyDictionary[nn.Module, SharedChange]()
-
-
 def attend_fully(model: nn.Module, num_tokens: int, undo: Cleanup) -> None:
     """Let BigBird use full attention for a short text, until the ``with`` block of `undo` ends.
 
@@ -486,38 +486,19 @@ def attend_fully(model: nn.Module, num_tokens: int, undo: Cleanup) -> None:
     This function replaces the modules before the forward.
     """
     for part in modules_of(model):
-        if isinstance(part, PreTrainedModel) and hasattr(part, "set_attention_type"):
-            sizes: Any = part.config
-            if num_tokens <= (5 + 2 * sizes.num_random_blocks) * sizes.block_size:
-                if part not in _full_attention:
-                    _full_attention[part] = _full_attention_of(part)
-                _full_attention[part].hold(undo)
-
-
-def _full_attention_of(model: nn.Module) -> SharedChange:
-    reference = weakref.ref(model)
-    replaced: list[tuple[Any, dict[str, nn.Module | None]]] = []
-
-    def apply() -> None:
-        part: Any = reference()
-        if part.attention_type == "block_sparse":
-            replaced.extend(
-                (inner, dict(inner._modules))
-                for inner in part.modules()
-                if hasattr(inner, "set_attention_type")
-            )
+        if not isinstance(part, PreTrainedModel) or not hasattr(part, "set_attention_type"):
+            continue
+        sizes: Any = part.config
+        is_short = num_tokens <= (5 + 2 * sizes.num_random_blocks) * sizes.block_size
+        if is_short and part.attention_type == "block_sparse":
+            for inner in modules_of(part):
+                if hasattr(inner, "set_attention_type"):
+                    undo.add(partial(inner._modules.update, dict(inner._modules)))
+                    undo.add(partial(setattr, inner, "attention_type", "block_sparse"))
             # The new modules get the projections of the old ones. On the meta device, their own
             # projections take no memory and no random numbers.
             with torch.device("meta"):
                 part.set_attention_type("original_full")
-
-    def revert() -> None:
-        for inner, modules in replaced:
-            inner.attention_type = "block_sparse"
-            inner._modules.update(modules)
-        replaced.clear()
-
-    return SharedChange(apply, revert)
 
 
 def plain_numbers(tensor: object) -> torch.Tensor | None:

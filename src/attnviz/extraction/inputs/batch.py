@@ -85,8 +85,6 @@ class Batch:
         For each example, further notes that only its record gets. Empty if no example has any.
     readings : list of Reading
         Texts that tokenizers converted into ids of the batch.
-    prepared : bool
-        Whether the caller's own object around the model, such as a pipeline, prepared the inputs.
     generation : dict
         Keyword arguments of `generate` that the user's own call passes besides the model's inputs,
         such as those of a pipeline.
@@ -102,7 +100,6 @@ class Batch:
     processor_options: dict[str, Any] = field(default_factory=dict)
     example_notes: list[list[str]] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
-    prepared: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ from attnviz.extraction.inputs.generate import (
     note_padding,
 )
 from attnviz.extraction.inputs.media import (
-    Processed,
     as_picture,
     chat_ending,
     check_media,
@@ -74,12 +73,24 @@ _OTHER_VOCABULARY_NOTE = (
 _OF_START = {"decoder_start_token_id", "forced_bos_token_id", "language", "prompt_ids", "task"}
 
 
+class _Answer(NamedTuple):
+    """Text that the model will produce after an example.
+
+    `is_expected` is whether there is such a text, so a chat ends with the model's turn (see
+    `chat_ending`). `num_tokens` is the number of tokens for which a truncated text leaves room.
+    """
+
+    is_expected: bool
+    num_tokens: int
+
+
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
     If the caller passed an object around the model, such as a pipeline, this object prepares the
     inputs (see `own_call`). `truncation` and `part` are the arguments of `attnviz.extract`. `name`
     is the name of the model in records. If it is None or empty, records have the model's own name.
+    `several` is whether the caller passed a list of examples.
     """
 
     def __init__(
@@ -89,8 +100,10 @@ class Encoder:
         truncation: Any = False,
         name: str | None = None,
         part: int | None = None,
+        several: bool = False,
     ) -> None:
         self.loaded = loaded
+        self._several = several
         self._part = None if part is None else whole_number("part", part, 0)
         self.title = name or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
@@ -131,20 +144,17 @@ class Encoder:
                 num_new_tokens = added.shape[1]
             elif settings is not None:
                 num_new_tokens = settings.max_new_tokens or 1
-        expects_answer = generating or target is not None
+        answer = _Answer(generating or target is not None, num_new_tokens)
         # With truncation=True, the target of a decoder is truncated whatever the inputs are.
         truncates_target = self._encoder_decoder and target is not None
         if not (truncates_target and self._truncation.limit is True):
             self._check_truncation(example)
         with Cleanup() as undo, undo:
             readings = watch_tokenizers(undo)
-            batch = self._read(
-                example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
-            )
+            batch = self._read(example, answer)
+            batch.notes += self._notes_on_texts(batch, readings)
             if self._encoder_decoder:
-                self._add_decoder(batch, target, decoder_input_ids)
-        if batch.prepared and "input" in batch.sequences:
-            batch.notes += notes_on_cuts(readings, batch.arguments["input_ids"].tolist())
+                self._add_decoder(batch, target, decoder_input_ids, readings)
         batch.notes += self.loaded.notes
         batch.readings += readings
         for name in batch.sequences:
@@ -161,6 +171,23 @@ class Encoder:
             check_length(self._model, sequence.length, argument, bound)
         return batch
 
+    def _notes_on_texts(self, batch: Batch, readings: Sequence[Reading]) -> list[str]:
+        """Return notes on texts of which the model gets a part, or gets them in another way."""
+        if not readings or "input" not in batch.sequences:
+            return []
+        notes = notes_on_cuts(readings, batch.arguments["input_ids"].tolist())
+        if (
+            self._several
+            and any(map(_pads_before, readings))
+            and self._num_positions(decoder=False)
+        ):
+            notes.append(
+                "The text was read alone. Beside longer texts, "
+                f"{type(self.loaded.wrapper).__name__} puts padding before it, which may change "
+                "its weights, because the model has a table of positions."
+            )
+        return notes
+
     def _check_truncation(self, example: Any) -> None:
         if self._truncation and kind_of(example) not in ("text", "pair", "message", "chat"):
             raise TypeError(
@@ -169,10 +196,10 @@ class Encoder:
                 "max_length=...)."
             )
 
-    def _read(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
+    def _read(self, example: Any, answer: _Answer) -> Batch:
         """Return the batch that the caller's object around the model prepares, if there is one.
 
-        The arguments are those of `_encode`. If the object cannot prepare the example, the batch is
+        If the object cannot prepare the example, the batch is
         that of `_encode`, and a note says which settings of the object were not applied.
         """
         if kind_of(example) in ("text", "pair"):
@@ -182,18 +209,14 @@ class Encoder:
         call, notes = own_call(self.loaded, None if is_encoded else example, self._part)
         if call is not None:
             batch = self._encode_mapping(call.arguments)
-            if self._fits(batch, num_new_tokens):
-                batch.prepared, batch.generation = True, call.generation or {}
+            if self._fits(batch, answer.num_tokens):
+                batch.generation = call.generation or {}
                 batch.processor_options = call.image_options
-                batch.notes += notes
-                if call.is_whole:
-                    batch.notes += self._length_notes(example, batch, self.loaded.processor)
+                batch.notes += notes or self._length_notes(example, batch, self.loaded.processor)
                 return batch
             notes = notes_on_settings(self.loaded, "truncation= was passed")
         try:
-            batch = self._encode(
-                example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
-            )
+            batch = self._encode(example, answer)
         except (TypeError, ValueError) as error:
             for note in notes:
                 error.add_note(note)
@@ -218,30 +241,32 @@ class Encoder:
 
     def _fits(self, batch: Batch, num_new_tokens: int) -> bool:
         """Whether a batch of the caller's object satisfies the argument `truncation`."""
-        if not self._truncation or "input" not in batch.sequences:
-            return True
-        limit: int | None = self._truncation.limit
-        if limit is True:
-            limit = self._num_positions(decoder=False)
-        return limit is None or batch.sequences["input"].length + num_new_tokens <= limit
+        limit = self._truncation.max_tokens(
+            self._tokenizer, decoder=False, num_new_tokens=num_new_tokens
+        )
+        return (
+            limit is None
+            or "input" not in batch.sequences
+            or batch.sequences["input"].length <= limit
+        )
 
-    def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
-        """Encode an example according to its type, without the text that the model will produce.
-
-        `expects_answer` is whether a chat ends so that the model answers (see `chat_ending`).
-        `num_new_tokens` is the number of tokens for which a truncated text leaves room.
-        """
+    def _encode(self, example: Any, answer: _Answer) -> Batch:
+        """Encode an example according to its type, without the text that the model will produce."""
         kind = kind_of(example)
         if kind in ("text", "pair"):
-            return self._encode_text(example, num_new_tokens=num_new_tokens)
-        if kind in ("message", "chat"):
-            messages = example if kind == "chat" else [example]
-            return self._encode_chat(
-                messages, expects_answer=expects_answer, num_new_tokens=num_new_tokens
-            )
-        processed = encode_media(self.loaded, example, expects_answer=expects_answer)
+            return self._encode_text(example, answer)
+        messages = {"chat": example, "message": [example]}.get(kind or "")
+        if messages is None:
+            processed = encode_media(self.loaded, example, expects_answer=answer.is_expected)
+        elif has_media(messages):
+            processed = encode_chat(self.loaded, messages, expects_answer=answer.is_expected)
+        else:
+            return self._encode_chat(messages, answer)
         if processed is not None:
-            return self._batch_of_processed(processed)
+            encoded, processor = processed
+            batch = self._encode_mapping(encoded)
+            batch.processor = processor
+            return batch
         if isinstance(example, Mapping):
             batch = self._encode_mapping(example)
             batch.example_notes = window_notes(example, batch.size)
@@ -336,23 +361,16 @@ class Encoder:
             )
         return None
 
-    def _encode_text(self, text: str | tuple[str, str], *, num_new_tokens: int) -> Batch:
+    def _encode_text(self, text: str | tuple[str, str], answer: _Answer) -> Batch:
         parts = (text,) if isinstance(text, str) else text
         capabilities = self.loaded.capabilities
         if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(required=True)
-        return self._batch_of_text(
-            partial(call_reader, tokenizer, *parts, return_tensors="pt"),
-            num_new_tokens=num_new_tokens,
-        )
+        options = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
+        return self._batch_of_text(call_reader(tokenizer, *parts, return_tensors="pt", **options))
 
-    def _encode_chat(
-        self, messages: list[Any], *, expects_answer: bool, num_new_tokens: int
-    ) -> Batch:
-        if has_media(messages):
-            processed = encode_chat(self.loaded, messages, expects_answer=expects_answer)
-            return self._batch_of_processed(processed)
+    def _encode_chat(self, messages: list[Any], answer: _Answer) -> Batch:
         tokenizer = self.tokenizer(required=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -361,37 +379,27 @@ class Encoder:
             )
         # Let the template return ids. Its text contains a start token, and encoding this text could
         # add another one.
-        return self._batch_of_text(
-            lambda verbose=True, **options: call_reader(
-                tokenizer.apply_chat_template,
-                messages,
-                **chat_ending(messages, expects_answer=expects_answer),
-                tokenize=True,
-                return_dict=True,
-                return_tensors="pt",
-                tokenizer_kwargs={"verbose": verbose},
-                **options,
-            ),
-            num_new_tokens=num_new_tokens,
+        encoded = call_reader(
+            tokenizer.apply_chat_template,
+            messages,
+            **chat_ending(messages, expects_answer=answer.is_expected),
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+            **self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens),
         )
+        return self._batch_of_text(encoded)
 
-    def _batch_of_text(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
+    def _batch_of_text(self, encoded: Mapping[str, Any]) -> Batch:
         """Return a batch of one text, one pair of texts, or one chat without images or sounds.
 
-        `encode` is a function that encodes the text, and passes its keyword arguments to the
-        tokenizer. If `truncation` was set, a text that is too long is truncated, and leaves room
-        for `num_new_tokens` tokens. The model gets only those results of the tokenizer that it
-        takes, but always the ids and the attention mask.
+        The model gets only those results of the tokenizer that it takes, but always the ids and the
+        attention mask.
         """
-        encoded, notes = self._truncation.encode_truncated(
-            encode, self.tokenizer(required=True), "inputs", num_new_tokens=num_new_tokens
+        taken = {"input_ids", "attention_mask", *self.accepted}
+        return self._encode_mapping(
+            {name: value for name, value in encoded.items() if name in taken}
         )
-        for name in list(encoded):
-            if name not in ("input_ids", "attention_mask") and name not in self.accepted:
-                del encoded[name]
-        batch = self._encode_mapping(encoded)
-        batch.notes += notes
-        return batch
 
     def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
         arguments: dict[str, Any] = {
@@ -464,12 +472,6 @@ class Encoder:
         main = getattr(self._model, "main_input_name", "input_ids")
         return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
 
-    def _batch_of_processed(self, processed: Processed) -> Batch:
-        encoded, processor = processed
-        batch = self._encode_mapping(encoded)
-        batch.processor = processor
-        return batch
-
     def _ids_after_prompt(self, target: Any) -> torch.Tensor:
         """Return the ids of a target, (1, tokens), for a decoder-only model.
 
@@ -541,7 +543,9 @@ class Encoder:
                 tokens if positions is None else selected_tokens(tokens, positions)
             )
 
-    def _add_decoder(self, batch: Batch, target: Any, decoder_input_ids: Any) -> None:
+    def _add_decoder(
+        self, batch: Batch, target: Any, decoder_input_ids: Any, readings: Sequence[Reading]
+    ) -> None:
         if decoder_input_ids is not None:
             ids = torch.as_tensor(decoder_input_ids)
             ids = ids[None] if ids.dim() == 1 else ids
@@ -560,20 +564,16 @@ class Encoder:
                     f"{type(self.loaded.wrapper).__name__} apply only to generated texts."
                 )
             tokenizer = self.output_tokenizer(required=True)
-            encoded, notes = self._truncation.encode_truncated(
-                partial(
-                    call_reader,
-                    tokenizer,
-                    text_target=texts,
-                    return_tensors="pt",
-                    padding=len(texts) > 1,
-                    padding_side="right",
-                ),
+            encoded = call_reader(
                 tokenizer,
-                "target",
-                decoder=True,
+                text_target=texts,
+                return_tensors="pt",
+                padding=len(texts) > 1,
+                padding_side="right",
+                **self._truncation.options(tokenizer, "target", decoder=True),
             )
-            batch.notes += notes
+            of_targets = [reading for reading in readings if reading.target]
+            batch.notes += notes_on_cuts(of_targets, encoded["input_ids"].tolist(), "target")
             check_ids(self._model, encoded["input_ids"], "target", decoder=True)
             labels, mask = encoded["input_ids"], encoded["attention_mask"]
             ids = shift_labels(self._model, labels)
@@ -610,6 +610,13 @@ def _is_encoded(example: Any, accepted: Collection[str]) -> bool:
         return any(name in accepted for name in example)
     is_array = isinstance(example, np.ndarray | torch.Tensor)
     return kind_of(example) == "ids" or (is_array and not is_sound(example))
+
+
+def _pads_before(reading: Reading) -> bool:
+    """Whether a tokenizer was called so that it pads shorter texts of a list on the left."""
+    options = reading.options
+    side = options.get("padding_side") or reading.tokenizer.padding_side
+    return side == "left" and options.get("padding") in (True, "longest")
 
 
 def _check_not_empty(text: str | tuple[str, str]) -> None:

@@ -7,7 +7,6 @@ generation, because the attention of a token does not depend on later tokens.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -31,6 +30,7 @@ from attnviz.extraction.capabilities import (
     TooManyTokensError,
     accepted_arguments,
     num_positions,
+    parameter_names,
 )
 from attnviz.extraction.families import is_encoder_decoder
 from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_model
@@ -172,7 +172,7 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
     return GenerationSettings(
         options,
         model.generation_config,
-        inspect.signature(model.generate).parameters,
+        parameter_names(model.generate),
         quiet=isinstance(generate, int | np.integer),
     )
 
@@ -337,14 +337,11 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         # Whether the model reads the prompt as embeddings, or None before the first step. Then
         # `generate` knows only the ids of the text after the prompt.
         self._embedded: bool | None = None
-        # Number of tokens after the latest step.
-        self._width = 0
         if prompt is not None:
             self._begin(prompt[0])
 
     def _begin(self, start: torch.Tensor) -> None:
         self._start = start.cpu()
-        self._width = 0
         _check_positions(self._model, self._settings, len(start))
 
     def before_choice(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -376,10 +373,9 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         generation ends. Otherwise, or if `on_token` is None, this criterion does not end the
         generation.
         """
-        self._width = input_ids.shape[1]
         if self._bar is not None and self._start is not None:
             num_initial = 0 if self._embedded else len(self._start)
-            self._bar.update(self._width - num_initial - self._bar.n)
+            self._bar.update(input_ids.shape[1] - num_initial - self._bar.n)
         stop = False
         if self._on_token is not None and input_ids.shape[0] == 1:
             generated = self.generated(input_ids[0])

@@ -7,7 +7,7 @@ a model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -108,7 +108,7 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
     capabilities = loaded.capabilities
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
         raise capabilities.refuse("a chat with images or sounds")
-    processor = _processor_of_both(loaded, "chat messages with images or sounds")
+    processor = _processor(loaded, "of both", "chat messages with images or sounds")
     if not getattr(processor, "chat_template", None):
         raise ValueError(
             "processor: inputs contain chat messages, and the processor has no chat template. "
@@ -148,7 +148,7 @@ def _encode_with_text(
     """
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     kind = "audio" if sound else "image"
-    processor = _processor_of_both(loaded, f"{'a sound' if sound else 'an image'} and a text")
+    processor = _processor(loaded, "of both", f"{'a sound' if sound else 'an image'} and a text")
     rate = _sampling_rate(processor)
     if sound:
         media_input = _checked_sound(media_input, rate)
@@ -166,17 +166,20 @@ def _encode_with_text(
     return call_reader(processor, text=text, return_tensors="pt", **media), processor
 
 
-def _processor_of_both(loaded: Loaded, contents: str) -> Any:
-    """Return the model's processor for texts with images or sounds.
+def _processor(
+    loaded: Loaded, of: Literal["of both", "of images", "of sounds"], contents: str
+) -> Any:
+    """Return the model's processor for one kind of input. Raise ValueError if there is none.
 
-    Raise ValueError if there is none. `contents` describes the inputs, for the error.
+    `contents` describes the inputs, for the error.
     """
-    processor = find_processor(loaded, "of both")
-    if processor is None or not hasattr(processor, "apply_chat_template"):
+    processor = find_processor(loaded, of)
+    kind = {"of images": "image processor", "of sounds": "feature extractor"}.get(of)
+    if processor is None or (kind is None and not hasattr(processor, "apply_chat_template")):
         raise ValueError(
-            f"processor: inputs contain {contents}, and the model has no processor for both. Pass "
-            f"{type(loaded.model).__name__}'s as processor= (AutoProcessor.from_pretrained), or "
-            "pass its output as inputs."
+            f"processor: inputs contain {contents}, and the model has no "
+            f"{kind or 'processor for both'}. Pass {type(loaded.model).__name__}'s as processor= "
+            "(AutoProcessor.from_pretrained), or pass its output as inputs."
         )
     return processor
 
@@ -190,12 +193,10 @@ def _encode_image(loaded: Loaded, image: Any) -> Processed:
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
         return {"pixel_values": image if image.dim() == 4 else image[None]}, None
-    image, processor = _checked_image(loaded.model, image), find_processor(loaded, "of images")
-    if processor is None:
-        raise ValueError(
-            "processor: inputs contain an image, and the model has no image processor. Pass "
-            "processor=, or pass pixel values as inputs."
-        )
+    image, processor = (
+        _checked_image(loaded.model, image),
+        _processor(loaded, "of images", "an image"),
+    )
     return call_reader(processor, images=image, return_tensors="pt"), processor
 
 
@@ -203,15 +204,10 @@ def _encode_sound(loaded: Loaded, sound: Any) -> Processed:
     capabilities = loaded.capabilities
     if not capabilities.takes_sounds:
         raise capabilities.refuse("a sound (an array of floating point)")
-    processor = find_processor(loaded, "of sounds")
-    samples = _checked_sound(sound, _sampling_rate(processor))
+    processor = _processor(loaded, "of sounds", "a sound")
     extractor = getattr(processor, "feature_extractor", processor)
-    if extractor is None:
-        raise ValueError(
-            "processor: inputs contain a sound, and the model has no feature extractor. Pass "
-            f"{type(loaded.model).__name__}'s as processor=, or pass its output as inputs."
-        )
     rate = extractor.sampling_rate
+    samples = _checked_sound(sound, rate)
     encoded = call_reader(extractor, samples, sampling_rate=rate, return_tensors="pt")
     return encoded, processor
 

@@ -77,8 +77,6 @@ class OwnCall:
         Further keyword arguments of the model's ``generate``. None if ``forward`` was called.
     image_options : dict
         Keyword arguments with which the image processor was called before.
-    is_whole : bool
-        Whether the call has the whole input, and not only a part of it.
     module : Module or None
         The inner model that was called instead of the model, such as a text encoder.
     """
@@ -86,7 +84,6 @@ class OwnCall:
     arguments: dict[str, Any]
     generation: dict[str, Any] | None = None
     image_options: dict[str, Any] = field(default_factory=dict)
-    is_whole: bool = True
     module: nn.Module | None = None
 
 
@@ -95,7 +92,8 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
 
     `example` is None if it is already encoded. `part` is the number of the call, if there are
     several, or None for the first. The result is None if the user passed a model, or if the object
-    does not reach the model. The notes then name settings that were not applied.
+    does not reach the model. The notes then name settings that were not applied. Otherwise, there
+    is a note if the call has only a part of the input.
 
     Raise ValueError if the number `part` is larger than that of the last call.
     """
@@ -130,7 +128,6 @@ def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | 
         )
     call, notes = calls[number], []
     if count > 1:
-        call.is_whole = False
         others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
         seconds = " Seconds are counted from the start of this part." if is_sound(example) else ""
         notes.append(

@@ -27,34 +27,28 @@ def read_truncation(value: Any) -> bool | int:
     return whole_number("truncation", value, 1, hint=hint)
 
 
-def _note(name: str, side: str, num_left: int, num_tokens: int) -> str:
-    return (
-        f"The {name} was truncated to the {side} {num_left:,} of its {num_tokens:,} tokens, "
-        "including special ones."
-    )
-
-
-def _side(tokenizer: Any) -> str:
-    return "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
-
-
-def notes_on_cuts(readings: Sequence[Reading], rows: Sequence[Sequence[int]]) -> list[str]:
+def notes_on_cuts(
+    readings: Sequence[Reading], rows: Sequence[Sequence[int]], name: str = "text"
+) -> list[str]:
     """Return notes on texts of which a model gets only a part.
 
     `readings` are the texts that tokenizers read, and `rows` the ids that the model gets. A
     tokenizer may have truncated a text, or other code may have removed ids before the first or
-    after the last one of a row.
+    after the last one of a row. `name` is the kind of the texts for the notes.
     """
     notes = []
     for ids in map(tuple, rows):
         count = len(ids)
-        for reading in readings:
-            if ids in (reading.ids[:count], reading.ids[-count:]):
-                num_tokens = _num_tokens(reading)
-                is_end = ids != reading.ids[:count]
-                side = "last" if is_end else _side(reading.tokenizer)
-                notes += [_note("text", side, count, num_tokens)] if num_tokens > count else []
-                break
+        cut = (one for one in readings if ids in (one.ids[:count], one.ids[-count:]))
+        reading = next(cut, None)
+        num_tokens = 0 if reading is None else _num_tokens(reading)
+        if reading is not None and num_tokens > count:
+            is_end = getattr(reading.tokenizer, "truncation_side", "right") == "left"
+            side = "last" if is_end or ids != reading.ids[:count] else "first"
+            notes.append(
+                f"The {name} was truncated to the {side} {count:,} of its {num_tokens:,} tokens, "
+                "including special ones."
+            )
     return notes
 
 
@@ -95,28 +89,17 @@ class Truncation:
     def __bool__(self) -> bool:
         return self.limit is not False
 
-    def encode_truncated(
-        self,
-        encode: Callable[..., Any],
-        tokenizer: Any,
-        argument: str,
-        *,
-        decoder: bool = False,
-        num_new_tokens: int = 0,
-    ) -> tuple[Any, list[str]]:
-        """Encode a text and truncate it if it is too long.
+    def options(
+        self, tokenizer: Any, argument: str, *, decoder: bool = False, num_new_tokens: int = 0
+    ) -> dict[str, Any]:
+        """Return the keyword arguments with which a tokenizer truncates a text that is too long.
 
-        `encode` encodes the text, and passes its keyword arguments to the tokenizer. `argument` is
-        the name of the caller's argument with the text, for the note and for errors. `decoder` is
-        whether the text is for the decoder. `num_new_tokens` is the number of tokens that will be
-        appended to the text. Return the encoded text, and a list with a note if the text was
-        truncated, else an empty list. Raise ValueError if only special tokens would be left.
+        `argument` is the name of the caller's argument with the text, for errors. The other
+        arguments are those of `max_tokens`. Raise ValueError if only special tokens would be left.
         """
-        encoded = encode(verbose=False) if self else encode()
-        num_tokens = len(encoded["input_ids"][0])
-        max_tokens = self._max_tokens(tokenizer, decoder=decoder, num_new_tokens=num_new_tokens)
-        if max_tokens is None or num_tokens <= max_tokens:
-            return encoded, []
+        max_tokens = self.max_tokens(tokenizer, decoder=decoder, num_new_tokens=num_new_tokens)
+        if max_tokens is None:
+            return {}
         special = int(tokenizer.num_special_tokens_to_add(pair=False))
         if max_tokens <= special:
             raise ValueError(
@@ -126,18 +109,15 @@ class Truncation:
                 + ". Pass a larger number"
                 + (", a smaller generate=, or a shorter target." if num_new_tokens else ".")
             )
-        encoded = encode(verbose=False, truncation=True, max_length=max_tokens)
-        num_left = len(encoded["input_ids"][0])
-        name = {"inputs": "text"}.get(argument, argument)
-        return encoded, [_note(name, _side(tokenizer), num_left, num_tokens)]
+        return {"truncation": True, "max_length": max_tokens}
 
-    def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
+    def max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.
 
-        The text and `num_new_tokens` further tokens must fit the positions of the model. If the
-        user passed a maximum number of tokens, it also limits a text that is not for the decoder.
-        All other texts must also fit the maximum length that the tokenizer or the configuration
-        states.
+        `decoder` is whether the text is for the decoder. The text and `num_new_tokens` further
+        tokens must fit the positions of the model. If the user passed a maximum number of tokens,
+        it also limits a text that is not for the decoder. All other texts must also fit the maximum
+        length that the tokenizer or the configuration states.
         """
         if not self:
             return None
