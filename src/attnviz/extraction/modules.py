@@ -73,7 +73,12 @@ class AttentionModule:
     module: nn.Module
     dispatches: bool
     softmax: bool
-    linear: bool = False
+    linear: bool
+
+    @property
+    def computes(self) -> bool:
+        """Whether the module computes attention, and does not only contain modules that do."""
+        return self.softmax or self.linear
 
 
 @dataclass
@@ -252,33 +257,26 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
         if kind not in names_of_kinds:
             names_of_kinds[kind] = names_in_code(kind)
         names = names_of_kinds[kind]
-        if "get_interface" in names:
-            entries.append(AttentionModule(name, module, dispatches=True, softmax=True))
-        elif names & LINEAR_RULES.keys() or hasattr(module, LIGHTNING_RATES):
-            entries.append(
-                AttentionModule(name, module, dispatches=False, softmax=False, linear=True)
-            )
-        elif isinstance(module, nn.MultiheadAttention):
-            entries.append(AttentionModule(name, module, dispatches=False, softmax=True))
-        elif ATTENTION_CLASS.search(kind.__name__) and next(module.parameters(), None) is not None:
-            softmax = any(map(SOFTMAX_CODE.search, names)) or any(
+        dispatches, is_torch = "get_interface" in names, isinstance(module, nn.MultiheadAttention)
+        is_named = ATTENTION_CLASS.search(kind.__name__) and any(True for _ in module.parameters())
+        is_rule = bool(names & LINEAR_RULES.keys()) or hasattr(module, LIGHTNING_RATES)
+        linear = is_rule and not dispatches
+        if dispatches or linear or is_torch or is_named:
+            calls_softmax = any(map(SOFTMAX_CODE.search, names)) or any(
                 isinstance(child, nn.Softmax) for child in module.children()
             )
-            entries.append(AttentionModule(name, module, dispatches=False, softmax=softmax))
+            softmax = not linear and (dispatches or is_torch or calls_softmax)
+            entries.append(AttentionModule(name, module, dispatches, softmax, linear))
     return [
         entry
         for entry in entries
         if entry.dispatches
         or not any(
-            (other.name.startswith(f"{entry.name}.") and (_computes(other) or not entry.softmax))
+            (other.name.startswith(f"{entry.name}.") and (other.computes or not entry.softmax))
             or (other.dispatches and entry.name.startswith(f"{other.name}."))
             for other in entries
         )
     ]
-
-
-def _computes(entry: AttentionModule) -> bool:
-    return entry.softmax or entry.linear
 
 
 def names_in_code(kind: type[nn.Module]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Tests of `Cleanup` and `SharedChange`, which undo changes, and of `fork_safe_lock`."""
+"""Tests of `Cleanup` and of shared changes and replacements, and of `fork_safe_lock`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
+from attnviz.utils.cleanup import Cleanup, SharedChange, SharedReplacement, fork_safe_lock
 
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
@@ -109,6 +109,29 @@ def test_an_interrupted_change_has_no_holder() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt("block")])
+def test_a_value_is_replaced_once_and_restored_by_the_last_holder(
+    error: BaseException | None,
+) -> None:
+    values: dict[str, Any] = {"name": "own"}
+    write = partial(values.__setitem__, "name")
+    replacement = SharedReplacement(partial(values.get, "name"), write, "replaced {}".format)
+    with Cleanup() as first, first:
+        replacement.hold(first)
+        with pytest.raises(type(error)) if error else nullcontext(), Cleanup() as undo, undo:
+            replacement.hold(undo)
+            assert values == {"name": "replaced own"}
+            if error is not None:
+                raise error
+        assert values == {"name": "replaced own"}
+        # Someone else sets the value. The next holder replaces the new value.
+        values["name"] = "new"
+        with Cleanup() as undo, undo:
+            replacement.hold(undo)
+            assert values == {"name": "replaced new"}
+    assert values == {"name": "new"}
+
+
 def test_a_forked_process_finds_no_lock_held() -> None:
     lock, locked = fork_safe_lock(), threading.Event()
 

@@ -132,7 +132,7 @@ def read_attention(
     if isinstance(call, RuleCall):
         return read_linear(call, unpadded, name)
     if call.query is None or call.key is None:
-        return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+        return _known_weights(call, unpadded)
     masks_and_biases: list[tuple[Mask | None, Bias | None]]
     try:
         if isinstance(call, SparseCall):
@@ -142,7 +142,7 @@ def read_attention(
     except NotImplementedError:
         if call.weights is None:
             raise
-        return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+        return _known_weights(call, unpadded)
     sinks = None if uses_sink_as_gate(call.module) else sinks_of(call)
     attentions = [
         QueryKeyAttention(
@@ -165,7 +165,7 @@ def read_attention(
     elif not check.agrees_with_weights(call, attentions, unpadded):
         # The queries and keys that were observed in the module's own code do not give its weights,
         # so use the weights.
-        return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+        return _known_weights(call, unpadded)
     return attentions
 
 
@@ -192,14 +192,16 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     return math.isfinite(float(total)) or bool(torch.isfinite(tensor).all())
 
 
-def _known_weights(call: AttentionCall, index: int, positions: Positions) -> StoredWeights:
-    weights = call.weights
-    if weights is None:
+def _known_weights(call: AttentionCall, unpadded: Sequence[Positions]) -> list[StoredWeights]:
+    if call.weights is None:
         raise TypeError("a call without queries and keys must have weights")
-    block = without_padding(weights, index, positions.queries)
-    if positions.keys is not None:
-        block = block[..., positions.keys.to(block.device)]
-    return StoredWeights(block.float())
+    blocks = []
+    for index, positions in enumerate(unpadded):
+        block = without_padding(call.weights, index, positions.queries)
+        if positions.keys is not None:
+            block = block[..., positions.keys.to(block.device)]
+        blocks.append(StoredWeights(block.float()))
+    return blocks
 
 
 def _scale(call: AttentionCall) -> float:

@@ -458,13 +458,8 @@ def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.T
     needed only for a call with weights, whose output may have other axes. Raise NotImplementedError
     if the axes of the output are not known.
     """
-    output, value = call.output, call.value
-    has_known_axes = value is not None and tuple(getattr(output, "shape", ())) == (
-        call.num_examples,
-        call.num_queries,
-        call.num_heads,
-        value.shape[-1],
-    )
+    output = call.output
+    has_known_axes = tuple(getattr(output, "shape", ())) == call.output_shape
     if isinstance(output, torch.Tensor) and call.weights is not None:
         # The output may have batch and heads as one axis, or two axes for the heads. If the reshape
         # had to copy the output, which changes the address, assignments would not reach the model.

@@ -356,7 +356,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
             size = top.abs() + math.log(attention.num_keys + 1)
             rows_of_model = actual[:, own_heads, own_rows].float()
             if values is None:
-                error = _weight_error(exponentials, rows_of_model)
+                weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
+                error = (weights - rows_of_model).abs().amax(dim=-1, keepdim=True)
                 limit = unit * (1 + size)
             else:
                 own_values = _of_heads(values, own_heads, attention.num_heads)
@@ -368,11 +369,6 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
             ratio = (error / limit).masked_fill_(is_empty, 0.0)
             ratios[:, own_heads, own_rows] = ratio[..., 0]
     return ratios, errors
-
-
-def _weight_error(exponentials: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
-    weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
-    return (weights - actual).abs().amax(dim=-1, keepdim=True)
 
 
 def _output_error(
@@ -498,10 +494,9 @@ def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     Return None if the values of the call are not known, or if the output is not a floating-point
     tensor whose number of entries fits this shape.
     """
-    output, value = call.output, call.value
-    if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():
+    output, shape = call.output, call.output_shape
+    if not isinstance(output, torch.Tensor) or shape is None or not output.is_floating_point():
         return None
-    shape = (call.num_examples, call.num_queries, call.num_heads, value.shape[-1])
     return output.reshape(shape) if output.numel() == math.prod(shape) else None
 
 

@@ -251,10 +251,11 @@ class Collector:
         self._unpadded: dict[tuple[str, int, int, int], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck()
-        self._previous: AttentionCall | None = None
+        # The last call and its run.
+        self._previous: tuple[Run | None, AttentionCall | None] = None, None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
-            if entry.softmax or entry.linear:
+            if entry.computes:
                 stack = "linear" if entry.linear else self._stack_of(entry.name)
                 self.stacks.setdefault(stack, []).append(entry)
 
@@ -280,6 +281,7 @@ class Collector:
         `observe` gets each call after the requested changes of its output.
         """
         self._changer = Changer(undo)
+        undo.add(partial(setattr, self, "_previous", (None, None)))
 
         def receive(call: AttentionCall) -> None:
             if isinstance(call, SparseCall):
@@ -303,7 +305,6 @@ class Collector:
                 layer_change.outputs for change in self._changes for layer_change in change.values()
             ),
             begun=self._begin,
-            ended=self._end,
         )
         report_rules(list(self._linear.values()), receive_rule, undo)
         report_indexers(list(self._indexers), self._receive_ranks, undo)
@@ -320,9 +321,6 @@ class Collector:
         self._by_module_run[module_run] = run
         self.runs.append(run)
         return run
-
-    def _end(self) -> None:
-        self._previous = None
 
     def _lengths(self, tensor: torch.Tensor) -> frozenset[int]:
         """Return the possible numbers of tokens per example in the input `tensor` of a module.
@@ -366,10 +364,12 @@ class Collector:
             unpadded = [Positions(None, None)] * num_examples
         # Differential attention calls the attention function several times with the same queries
         # and keys, but other values. Only the first call is captured.
-        same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
-        self._previous = call
+        addresses, (previous_run, previous) = _addresses(call), self._previous
+        is_same = previous_run is run and addresses is not None
+        is_same = is_same and addresses == _addresses(previous)
+        self._previous = run, call
         read = cache(partial(self._read, call, unpadded, run))
-        if same_weights:
+        if is_same and windows == 1:
             run.positions = None
         else:
             self._capture_call(call, unpadded, run, windows, read)
@@ -605,21 +605,15 @@ def _unpadded_size(call: AttentionCall, unpadded: Positions) -> tuple[int, int]:
     return num_queries, num_keys
 
 
-def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
-    """Whether two calls have the same query and key tensors in memory.
+def _addresses(call: AttentionCall | None) -> list[tuple[int, torch.Size]] | None:
+    """Return where the queries and keys of a call are in memory, or None if they are not known.
 
-    Equal numbers at different addresses do not count, because two windows or images may be equal.
-    False if `before` is None, or if the queries or keys of a call are not known.
+    Equal numbers at different addresses are not the same, because two windows or images may be
+    equal.
     """
-    if before is None:
-        return False
-    pairs = [(before.query, call.query), (before.key, call.key)]
-    return all(
-        one is not None
-        and other is not None
-        and (one.data_ptr(), one.shape) == (other.data_ptr(), other.shape)
-        for one, other in pairs
-    )
+    if call is None or call.query is None or call.key is None:
+        return None
+    return [(tensor.data_ptr(), tensor.shape) for tensor in (call.query, call.key)]
 
 
 def joined_windows(parts: Sequence[StoredAttention]) -> StoredAttention:

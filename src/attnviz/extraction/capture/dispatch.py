@@ -109,6 +109,13 @@ class AttentionCall:
         axis = 3 if self.key is None and self.weights is not None else 2
         return self._first_of(self.key).shape[axis]
 
+    @property
+    def output_shape(self) -> tuple[int, ...] | None:
+        """Expected shape of the output, or None if the values are not known."""
+        if self.value is None:
+            return None
+        return self.num_examples, self.num_queries, self.num_heads, self.value.shape[-1]
+
     def _first_of(self, tensor: torch.Tensor | None) -> torch.Tensor:
         """Return the first of `tensor`, the weights and the values that is not None."""
         return next(known for known in (tensor, self.weights, self.value) if known is not None)

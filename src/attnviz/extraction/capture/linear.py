@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -181,22 +181,19 @@ def rule_call(
         # If a layer of fla gets an attention mask, it passes the two ends of the text, which can be
         # ignored.
         arguments["cu_seqlens"] = None
-    match LINEAR_RULES[rule]:
-        case "delta rule":
-            values = arguments["value"]
-        case "Mamba-2":
-            values = arguments["hidden_states"]
-        case "lightning":
-            values = arguments["vectors"].chunk(3, dim=-1)[2]
-        case _:  # Mamba-1
-            # Both tensors are (batch, channels, tokens).
-            values = arguments["hidden_states"].transpose(1, 2)[:, :, None]
-            output = output.transpose(1, 2)[:, :, None]
+    kind = LINEAR_RULES[rule]
+    if kind == "lightning":
+        values = arguments["vectors"].chunk(3, dim=-1)[2]
+    else:
+        values = arguments["value" if kind == "delta rule" else "hidden_states"]
+    if kind == "Mamba-1":
+        # Both tensors are (batch, channels, tokens).
+        values, output = (tensor.transpose(1, 2)[:, :, None] for tensor in (values, output))
     return RuleCall(
         module,
         value=values.transpose(1, 2),
         output=output,
-        multiplies_values=LINEAR_RULES[rule] != "Mamba-1",
+        multiplies_values=kind != "Mamba-1",
         rule=rule,
         arguments=arguments,
     )
@@ -221,12 +218,13 @@ def read_linear(call: RuleCall, unpadded: Sequence[Positions], name: str) -> lis
                 f"inputs: attention_mask has padding between tokens, at which the state of {name} "
                 f"({call.rule}) decays. Pass a mask with padding only before or after the tokens."
             )
-    read = _READERS[LINEAR_RULES[call.rule]]
+    read, attentions = _READERS[LINEAR_RULES[call.rule]], []
     with torch.no_grad():
-        return [
-            read(call, partial(_part, index=index, unpadded=positions.queries), name)
-            for index, positions in enumerate(unpadded)
-        ]
+        for index, positions in enumerate(unpadded):
+            part = partial(_part, index=index, unpadded=positions.queries)
+            attentions.append(read(call, part))
+            _check(attentions[-1], call, part, name)
+    return attentions
 
 
 def _part(tensor: torch.Tensor, index: int, unpadded: torch.Tensor | None) -> torch.Tensor:
@@ -241,7 +239,7 @@ def _part(tensor: torch.Tensor, index: int, unpadded: torch.Tensor | None) -> to
 _Part = Callable[[torch.Tensor], torch.Tensor]
 
 
-def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
+def _delta_rule(call: RuleCall, part: _Part) -> LinearAttention:
     """Read a delta rule. In Kimi delta attention, `g` also has an axis key_dim.
 
     In the options of a kernel of fla, `g` and `beta` may be numbers from which the kernel computes
@@ -261,14 +259,13 @@ def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
             for vectors in (queries, keys)
         )
     scale = arguments.get("scale")
-    attention = LinearAttention(
+    return LinearAttention(
         queries * (queries.shape[-1] ** -0.5 if scale is None else scale),
         keys,
         decay if decay.dim() == 3 else decay[..., None],
         strengths,
         erases=True,
     )
-    return _checked(attention, call, part, name)
 
 
 def _decay_of_gate(gate: torch.Tensor, arguments: Mapping[str, Any]) -> torch.Tensor:
@@ -283,27 +280,26 @@ def _decay_of_gate(gate: torch.Tensor, arguments: Mapping[str, Any]) -> torch.Te
     return -factor * functional.softplus(gate)
 
 
-def _mamba2(call: RuleCall, part: _Part, name: str) -> LinearAttention:
+def _mamba2(call: RuleCall, part: _Part) -> LinearAttention:
     arguments = call.arguments
     steps = _steps(arguments["dt"], arguments.get("dt_bias"), softplus=arguments.get("dt_softplus"))
     steps = part(steps.clamp(*arguments.get("dt_limit", (0.0, math.inf))))
     skips = arguments.get("D")
     if skips is not None and skips.dim() > 1:
         raise NotImplementedError(
-            f"model: {name} calls {call.rule} with a number D for each dimension of the values, so "
-            "a head has no single matrix of weights."
+            f"model: {type(call.module).__name__} calls {call.rule} with a number D for each "
+            "dimension of the values, so a head has no single matrix of weights."
         )
-    attention = LinearAttention(
+    return LinearAttention(
         part(arguments["C"]),
         part(arguments["B"]),
         (arguments["A"].float()[:, None] * steps)[..., None],
         steps,
         skips=None if skips is None else skips.float(),
     )
-    return _checked(attention, call, part, name)
 
 
-def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
+def _mamba1(call: RuleCall, part: _Part) -> SelectiveAttention:
     """Read the rule of Mamba-1. Its tensors are (batch, channels or states, tokens)."""
     arguments = call.arguments
 
@@ -315,7 +311,7 @@ def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
     outputs = part(call.output)
     readout = outputs / outputs.square().sum(dim=-1, keepdim=True).clamp_min(_TINY)
     rates = arguments["A"].float()[None]
-    attention = SelectiveAttention(
+    return SelectiveAttention(
         of_head(arguments["C"]),
         of_head(arguments["B"]),
         of_head(_steps(arguments["dt"], bias, softplus=arguments.get("delta_softplus"))),
@@ -324,7 +320,6 @@ def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
         readout if gate is None else readout * functional.silu(of_head(gate)),
         torch.zeros_like(rates[..., 0]) if skips is None else skips.float()[None],
     )
-    return _checked(attention, call, part, name)
 
 
 def _steps(
@@ -334,13 +329,12 @@ def _steps(
     return functional.softplus(steps) if softplus else steps
 
 
-def _lightning(call: RuleCall, part: _Part, name: str) -> LinearAttention:
+def _lightning(call: RuleCall, part: _Part) -> LinearAttention:
     """Read lightning attention. `_lightning_hooks` explains its argument "vectors"."""
     queries, keys, _ = part(call.arguments["vectors"]).chunk(3, dim=-1)
     strengths = torch.ones_like(queries[..., 0])
     decay = -call.arguments["rates"].float().view(-1, 1) * strengths
-    attention = LinearAttention(queries, keys, decay[..., None], strengths)
-    return _checked(attention, call, part, name)
+    return LinearAttention(queries, keys, decay[..., None], strengths)
 
 
 _READERS: dict[str, Callable[..., StateAttention]] = {
@@ -351,11 +345,8 @@ _READERS: dict[str, Callable[..., StateAttention]] = {
 }
 
 
-_State = TypeVar("_State", bound=StateAttention)
-
-
-def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _State:
-    """Return `attention`, after the check that its weights times the values give the outputs.
+def _check(attention: StateAttention, call: RuleCall, part: _Part, name: str) -> None:
+    """Check that weights times values give the outputs, as far as rounding allows.
 
     For Mamba-1, check instead that each row sums to 1, or to 0 if the output is 0. At most `_ROWS`
     rows are compared. Raise NotImplementedError if they differ, and ValueError if they have NaN or
@@ -387,7 +378,6 @@ def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _Stat
             f"model: the output of {name} ({call.rule}) differs by {share:.1%} from the output "
             "that follows from its formula, so its attention cannot be shown."
         )
-    return attention
 
 
 def _typical_products(attention: LinearAttention) -> LinearAttention:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -20,7 +19,6 @@ from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES, NORM_CLAS
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
-    ModuleScan,
     attention_modules,
     attention_outside,
     layer_numbers,
@@ -41,29 +39,25 @@ _CHOICES = frozenset({"argmax", "topk", "one_hot"})
 
 
 def notes_on_layers(
-    loaded: Loaded,
-    scan: ModuleScan,
-    stacks: Mapping[str, StackLayers],
-    missing: Sequence[AttentionModule],
+    loaded: Loaded, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
 ) -> Sequence[str]:
     """Return sentences on the attention and layers that a record does not show, or only in part.
 
-    `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
-    `missing` the modules whose attention could not be read. Modules in `missing` count as shown,
-    because `notes_on_modules` describes them. Only layers in a ``ModuleList`` that contains
-    captured attention over text are examined, and modules of the caller that attend (see
-    `attention_outside`).
+    `stacks` has all captured layers, and `missing` the modules whose attention could not be read.
+    Modules in `missing` count as shown, because `notes_on_modules` describes them. Only layers in a
+    ``ModuleList`` that contains captured attention over text are examined, and modules of the
+    caller that attend (see `attention_outside`).
     """
     model = loaded.model
     root = loaded.wrapper if isinstance(loaded.wrapper, nn.Module) else model
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
-    key = ("notes on layers", captured, tuple(entry.name for entry in missing))
-    around = scan_modules(root)
-    outside = around.once(
-        ("notes outside", around.paths.get(id(model)), *key),
-        partial(_notes_outside, root, model, stacks, missing),
+    return scan_modules(root).once(
+        ("notes on layers", captured, tuple(entry.name for entry in missing)),
+        lambda: [
+            *_notes_on_layers(model, stacks, missing),
+            *_notes_outside(root, model, stacks, missing),
+        ],
     )
-    return [*scan.once(key, partial(_notes_on_layers, model, stacks, missing)), *outside]
 
 
 def _notes_outside(

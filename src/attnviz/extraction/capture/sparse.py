@@ -92,18 +92,18 @@ class SparseCall(AttentionCall):
         if count is None:
             count = int((~self.is_padding).any(dim=0).nonzero().max()) + 1
 
-        axes = {
-            **dict.fromkeys(("query", "key", "value", "global_value"), 2),
-            **dict.fromkeys(("output", "is_global", "is_padding"), 1),
-        }
-        tensors = {name: getattr(self, name) for name in axes}
+        def first(tensor: torch.Tensor | None, axis: int = 2) -> torch.Tensor | None:
+            return None if tensor is None else tensor.narrow(axis, 0, count)
+
         return replace(
             self,
-            **{
-                name: tensor.narrow(axes[name], 0, count)
-                for name, tensor in tensors.items()
-                if tensor is not None
-            },
+            query=first(self.query),
+            key=first(self.key),
+            value=first(self.value),
+            global_value=first(self.global_value),
+            output=first(self.output, axis=1),
+            is_global=first(self.is_global, axis=1),
+            is_padding=first(self.is_padding, axis=1),
         )
 
     def read_pairs(self, unpadded: Sequence[Positions]) -> list[tuple[Mask | None, Bias | None]]:
@@ -140,10 +140,7 @@ class SparseCall(AttentionCall):
             tokens = flags.nonzero().flatten()
             if positions.queries is not None:
                 flags = flags[positions.queries.cpu()]
-            # Mask all keys of global queries. Queries without allowed keys are not compared.
-            is_key = torch.ones_like(flags)
-            mask = CutMask(torch.tensor([True]), flags, is_key, attention.mask)
-            of_local.append(replace(attention, mask=mask))
+            of_local.append(_without_queries(attention, flags))
             queries = attention.queries[:, flags.to(attention.queries.device)]
             of_global.append(replace(attention, queries=queries, mask=None))
             positions_of_global.append(Positions(tokens, positions.keys))
@@ -154,13 +151,17 @@ class SparseCall(AttentionCall):
 
 def _without_single_keys(attention: QueryKeyAttention) -> QueryKeyAttention:
     """Mask all keys of each query that has only one allowed key in some head."""
-    count = attention.num_queries
+    single = torch.full((attention.num_queries,), attention.num_keys == 1)
     if attention.mask is not None:
-        flags = attention.mask.all_allowed(count, attention.num_keys)
+        flags = attention.mask.all_allowed(attention.num_queries, attention.num_keys)
         single = (flags.sum(dim=-1) == 1).any(dim=0)
-    else:
-        single = torch.full((count,), attention.num_keys == 1)
-    mask = CutMask(torch.tensor([True]), single, torch.ones_like(single), attention.mask)
+    return _without_queries(attention, single)
+
+
+def _without_queries(attention: QueryKeyAttention, queries: torch.Tensor) -> QueryKeyAttention:
+    """Mask all keys of the flagged queries. Queries without allowed keys are not compared."""
+    is_key = torch.ones_like(queries)
+    mask = CutMask(torch.tensor([True]), queries, is_key, attention.mask)
     return replace(attention, mask=mask)
 
 

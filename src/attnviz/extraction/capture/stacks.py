@@ -133,7 +133,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
         name = f"{stack} {part}".strip()
         by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
     stacks = {}
-    for name in sorted(by_name, key=_order_of):
+    for name in sorted(by_name, key=lambda name: _ORDER.index(name.partition(" ")[0])):
         stages = by_name[name].values()
         for number, entries in enumerate(stages, 1):
             stage = f"{name} stage {number}" if len(stages) > 1 else name
@@ -187,10 +187,6 @@ def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], s
             if len(set(pieces)) == len(paths) and "" not in pieces:
                 return dict(zip(paths, ["", *pieces[1:]], strict=True))
     return {path: "" if number == 0 else str(number + 1) for number, path in enumerate(paths)}
-
-
-def _order_of(stack: str) -> int:
-    return _ORDER.index(stack.partition(" ")[0])
 
 
 def _check_any_captured(collector: Collector) -> None:

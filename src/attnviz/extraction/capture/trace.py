@@ -332,13 +332,10 @@ def _follow(trace: _ModuleTrace, call: _Call) -> Logits | None:
     positions = [position for position, arg in enumerate(args) if id(arg) in traced]
     if not positions:
         return None
-    position = positions[0]
-    if len(positions) == 2:
-        # Both arguments are computed from matrix products. Assume that the argument that was
-        # computed first comes from queries and keys, and that the other argument comes from
-        # position embeddings. So the other argument becomes an added term.
-        first, second = (list(traced).index(id(args[index])) for index in positions)
-        position = positions[0] if first <= second else positions[1]
+    # If both arguments are computed from matrix products, assume that the one that was computed
+    # first comes from queries and keys, and that the other one comes from position embeddings. So
+    # the other argument becomes an added term.
+    position = min(positions, key=lambda index: list(traced).index(id(args[index])))
     logits = traced[id(args[position])]
     others = [arg for index, arg in enumerate(args) if index != position]
     other = others[0] if others else call.kwargs.get("other")
