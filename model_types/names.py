@@ -156,7 +156,7 @@ def _model(size: int, *, tables: bool) -> Any:
 
 def check_kind(tokenizer: Any, text: Any) -> Iterator[tuple[str, str]]:
     """Yield each rule that fails for a text, with the reason."""
-    from attnviz.extraction.tokens.text import display_tokens
+    from attnviz.extraction.tokens.text import read_tokens
 
     parts = (text,) if isinstance(text, str) else text
     ids = _ids(tokenizer, *parts)
@@ -172,7 +172,7 @@ def check_kind(tokenizer: Any, text: Any) -> Iterator[tuple[str, str]]:
     differs = [note for note in notes if "does not read the text" in note]
     if is_text == bool(differs):
         yield "notes", f"{list(tokens.text)}: {notes}"
-    alone = display_tokens(ids, tokenizer=tokenizer)
+    alone, _ = read_tokens(ids, tokenizer=tokenizer)
     yield from _check_text(tokenizer, ids, alone, parts, "ids")
 
 

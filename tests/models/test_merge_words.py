@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
 import attnviz
 from attnviz import AttentionRecord, demos
-from attnviz.extraction.tokens.text import display_tokens
+from attnviz.extraction.tokens.reading import Reading
+from attnviz.extraction.tokens.text import read_tokens
 from models.conftest import SENTENCES
 from models.make_models import make_model
 from models.tiny import reference
@@ -112,10 +113,10 @@ def unsplit_tokenizer() -> Any:
 def test_a_tokenizer_without_word_splitting_is_not_one_word(unsplit_tokenizer: Any) -> None:
     encoded = unsplit_tokenizer("The animal l·l sat.", return_tensors=None)
     assert set(encoded.word_ids()) == {0}
-    for encoding in (encoded.encodings[0], None):
-        tokens = display_tokens(
-            encoded["input_ids"], tokenizer=unsplit_tokenizer, encoding=encoding
-        )
+    ids = encoded["input_ids"]
+    reading = Reading(None, (), tuple(ids), encoded.encodings[0], {})
+    for readings in ([reading], []):
+        tokens, _ = read_tokens(ids, tokenizer=unsplit_tokenizer, readings=readings)
         merged = AttentionRecord.from_weights([np.eye(len(tokens))[None]], tokens).merge_words()
         # The dot in "l·l" is not a space, although the display text of a space is also "·".
         assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 import attnviz as av
 from attnviz import AttentionRecord, Tokens
-from attnviz.extraction.tokens.text import UNKNOWN_NOTE, display_tokens
+from attnviz.extraction.tokens.text import UNKNOWN_NOTE, read_tokens
 from models.tiny import built
 
 DIFFERS = "does not read the text as it is"
@@ -363,7 +363,7 @@ def test_codes_of_languages_are_special(pieces: str, tmp_path: Path) -> None:
     second = [name for name, text in zip(pair, pair.sequence, strict=True) if text == 1]
     assert "".join(second) == "·sat"
     # The decoder's text begins with the language of the target.
-    german = display_tokens([tokenizer.get_lang_id("de")], tokenizer=tokenizer)
+    german, _ = read_tokens([tokenizer.get_lang_id("de")], tokenizer=tokenizer)
     assert (german.text, german.special) == (("__de__",), (True,))
 
 
@@ -514,7 +514,7 @@ def test_a_pair_and_words_of_the_caller(word_pieces: Any) -> None:
 @pytest.mark.parametrize("text", ["the cats", "sat. the cat", "catsat"])
 def test_generated_ids_are_named_as_the_tokenizer_decodes_them(word_pieces: Any, text: str) -> None:
     ids = word_pieces(text, add_special_tokens=False)["input_ids"]
-    tokens = display_tokens(ids, tokenizer=word_pieces)
+    tokens, _ = read_tokens(ids, tokenizer=word_pieces)
     decoded = re.findall(r"\w+|[.]", word_pieces.decode(ids))
     assert tokens.words is not None
     starts = sum(one != other for one, other in pairwise(tokens.words)) + 1

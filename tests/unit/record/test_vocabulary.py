@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from attnviz import AttentionRecord
-from attnviz.extraction.tokens.text import display_tokens
+from attnviz.extraction.tokens.reading import Reading
+from attnviz.extraction.tokens.text import read_tokens
 from attnviz.record.tokens import Tokens, make_visible
 from attnviz.record.vocabulary import _byte_of, display_texts
 
@@ -45,7 +46,9 @@ def checkpoint(checkpoint_folder: Any) -> Any:
 
 def display(tokenizer: Any, *texts: str) -> Tokens:
     encoded = tokenizer(*texts)
-    return display_tokens(encoded["input_ids"], tokenizer=tokenizer, encoding=encoded.encodings[0])
+    [encoding] = encoded.encodings
+    reading = Reading(tokenizer, texts, tuple(encoding.ids), encoding, {})
+    return read_tokens(encoding.ids, readings=[reading])[0]
 
 
 def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any) -> None:
@@ -68,7 +71,7 @@ def test_bytes_are_joined_or_shown_by_number() -> None:
 
 def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> None:
     half = byte_level.convert_tokens_to_ids(["Ã", "<|end|>", "©"])
-    tokens = display_tokens(half, tokenizer=byte_level)
+    tokens, _ = read_tokens(half, tokenizer=byte_level)
     assert list(tokens) == ["‹0xC3›", "<|end|>", "‹0xA9›"]
     assert tokens.special == (False, True, False)
     assert tokens.sequence == (0, None, 0)
@@ -96,20 +99,16 @@ def test_an_unknown_word_is_text_and_a_mask_is_special(checkpoint: Any) -> None:
 
 
 def test_ids_without_a_vocabulary_entry_are_shown_as_numbers(byte_level: Any) -> None:
-    assert display_tokens([3, 17]).text == ("#3", "#17")
-    assert display_tokens([3, 17]).ids == (3, 17)
-    assert display_tokens([100_000], tokenizer=byte_level).text == ("#100000",)
+    assert read_tokens([3, 17])[0].text == ("#3", "#17")
+    assert read_tokens([3, 17])[0].ids == (3, 17)
+    assert read_tokens([100_000], tokenizer=byte_level)[0].text == ("#100000",)
 
 
 def test_an_encoding_needs_no_tokenizer(byte_level: Any) -> None:
     encoded = byte_level("The cat sat")
-    tokens = display_tokens(encoded["input_ids"], encoding=encoded.encodings[0])
+    reading = Reading(None, (), tuple(encoded["input_ids"]), encoded.encodings[0], {})
+    tokens, _ = read_tokens(encoded["input_ids"], readings=[reading])
     assert "".join(tokens) == "The·cat·sat"
-
-
-def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
-    with pytest.raises(ValueError, match="ids has 1 entries but text has 4 tokens"):
-        display_tokens([1], encoding=checkpoint("cat mat").encodings[0])
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))

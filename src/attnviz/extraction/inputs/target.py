@@ -24,7 +24,7 @@ from attnviz.extraction.inputs.batch import (
 )
 from attnviz.extraction.models import evaluate, first_call
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
-from attnviz.extraction.tokens.text import display_tokens
+from attnviz.extraction.tokens.text import read_tokens
 from attnviz.record.tokens import Tokens, number_words
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
@@ -230,7 +230,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
     prompt = batch.tokens["input"][0]
     new_ids = added[0].tolist()
-    answer = display_tokens(new_ids, tokenizer=tokenizer, sequence=[1] * len(new_ids))
+    answer, _ = read_tokens(new_ids, tokenizer=tokenizer, sequence=[1] * len(new_ids))
     batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
     batch.produced = [ProducedText("input", len(prompt) - 1, tuple(new_ids))]

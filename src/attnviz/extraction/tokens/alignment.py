@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from itertools import accumulate
+from collections.abc import Collection, Sequence
+from itertools import accumulate, groupby
+from typing import NamedTuple
 
 # First and last of the parts between white space that have a character of the token. None if the
 # token has only white space.
@@ -36,98 +36,90 @@ def plain(text: str) -> str:
 _IGNORED = {"Mn", "Me", "Cf", "Cc"}
 
 
-class AlignedText:
-    """A text with which the contents of tokens are compared from its beginning to its end."""
+class Alignment(NamedTuple):
+    """Tokens in a text.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._position = 0
-        # Whether the token before this position stands for any text.
-        self._is_open = False
-        #: Characters of the text that no token contains, so far.
-        self.skipped = ""
+    `spans` has the parts of the text that each token contains. `unread` has the plain characters
+    that no token contains.
+    """
 
-    @cached_property
-    def _plain(self) -> str:
-        return plain(self.text)
+    spans: list[Span]
+    unread: str
 
-    @cached_property
-    def _starts(self) -> list[int]:
-        """Index in `_plain` of the first character of each part between white space."""
-        lengths = (len(plain(part)) for part in self.text.split())
-        return list(accumulate(lengths, initial=0))[:-1]
 
-    def find(self, contents: Sequence[str | None], *, advance: bool = False) -> list[Span] | None:
-        """Return the parts of the text that tokens contain, or None if the text lacks them.
+def align(
+    text: str, contents: Sequence[str | None], gaps: Collection[int] = ()
+) -> Alignment | None:
+    """Find tokens in a text from its beginning to its end. Return None if the text lacks them.
 
-        `contents` has the text of each token, or None for a token that stands for any text. The
-        text before the first token is skipped. If `advance` is True, the search begins after the
-        tokens of the last such call.
-        """
-        plains = [None if content is None else plain(content) for content in contents]
-        position = self._position if advance else 0
-        # Whether each of the last tokens stands for any text. If so, the others are white space.
-        pending: list[bool] = []
-        spans: list[Span] = []
-        index = 0
-        while index < len(plains):
-            stop = index
-            while stop < len(plains) and plains[stop] is not None:
-                stop += 1
-            if stop == index:
-                pending.append(True)
-                index += 1
-                continue
-            known = [part or "" for part in plains[index:stop]]
-            if pending and not any(known):
-                pending += [False] * len(known)
-                index = stop
-                continue
-            start = self._plain.find("".join(known), position)
-            if start < 0:
-                return None
-            if advance and not pending and not (self._is_open and not spans):
-                self.skipped += self._plain[position:start]
-            spans += self._unknown(position, start, pending)
-            pending = []
-            for part, content in zip(known, contents[index:stop], strict=True):
-                span = self._span(start, start + len(part))
-                if span is None and not (content or "").isspace() and spans and spans[-1]:
-                    # The rest of a character, or an accent, belongs to the character before.
-                    span = spans[-1][1], spans[-1][1]
-                spans.append(span)
-                start += len(part)
-            position, index = start, stop
-        spans += self._unknown(position, len(self._plain), pending)
-        if advance:
-            self._position, self._is_open = position, bool(pending)
-        return spans
+    `contents` has the text of each token, or None for a token that stands for any text. Tokens
+    follow each other directly, but the text may have more before the first token and before those
+    in `gaps`.
 
-    def unread(self, special: Iterable[str]) -> str:
-        """Return the characters of the text that no token contains, without white space and case.
+    >>> align("The cats sat.", ["cat", "s", None]).spans
+    [(1, 1), (1, 1), (2, 2)]
+    """
+    parts = [plain(part) for part in text.split()]
+    whole = "".join(parts)
+    starts = list(accumulate(map(len, parts), initial=0))[:-1]
 
-        `special` has the texts of special tokens, which may be in the text, too.
-        """
-        unread = self.skipped + ("" if self._is_open else self._plain[self._position :])
-        for name in special:
-            unread = unread.replace(plain(name), "", 1)
-        return unread
-
-    def _span(self, start: int, stop: int) -> Span:
+    def span_of(start: int, stop: int) -> Span:
         if start == stop:
             return None
-        return bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1) - 1
+        return bisect_right(starts, start) - 1, bisect_right(starts, stop - 1) - 1
 
-    def _unknown(self, start: int, stop: int, pending: Sequence[bool]) -> list[Span]:
-        """Return the parts of unknown words in the text between two known tokens."""
-        gap = self._span(start, stop)
-        spans: list[Span] = []
-        number = 0
-        for is_unknown in pending:
-            part = None if gap is None else min(gap[0] + number, gap[1])
-            spans.append((part, part) if is_unknown and part is not None else None)
-            number += is_unknown
-        return spans
+    ranges = _ranges(whole, contents, gaps)
+    if ranges is None:
+        return None
+    spans: list[Span] = []
+    unread, position = "", 0
+    # Whether each of the tokens since `position` stands for any text. The others are white space.
+    pending: list[bool] = []
+    for content, place in zip([*contents, ""], [*ranges, (len(whole),) * 2], strict=True):
+        if place is None:
+            pending.append(content is None)
+            continue
+        between = span_of(position, place[0])
+        for is_unknown, count in zip(pending, accumulate(pending, initial=0), strict=False):
+            part = min(between[0] + count, between[1]) if is_unknown and between else None
+            spans.append(None if part is None else (part, part))
+        if not any(pending):
+            unread += whole[position : place[0]]
+        pending, position = [], place[1]
+        span = span_of(*place)
+        if span is None and not (content or "").isspace() and spans and spans[-1]:
+            # The rest of a character, or an accent, belongs to the character before.
+            span = spans[-1][1], spans[-1][1]
+        spans.append(span)
+    return Alignment(spans[:-1], unread)
+
+
+def _ranges(
+    whole: str, contents: Sequence[str | None], gaps: Collection[int]
+) -> list[tuple[int, int] | None] | None:
+    """Return where each token starts and stops in a plain text, or None if the text lacks them.
+
+    The range of a token that stands for any text is None, and so are those of tokens of white space
+    that no token with a text precedes or follows directly.
+    """
+    runs = accumulate(index in gaps for index in range(len(contents)))
+    ranges: list[tuple[int, int] | None] = []
+    position = 0
+    for (_, is_known), group in groupby(
+        zip(runs, contents, strict=True), key=lambda entry: (entry[0], entry[1] is not None)
+    ):
+        plains = [plain(content or "") for _, content in group]
+        joined = "".join(plains)
+        if not is_known or not joined:
+            ranges += [None] * len(plains)
+            continue
+        position = whole.find(joined, position)
+        if position < 0:
+            return None
+        for part in plains:
+            ranges.append((position, position + len(part)))
+            position += len(part)
+    return ranges
 
 
 def number_words_by(spans: Sequence[Span], own: Sequence[object] | None = None) -> list[int]:
@@ -140,17 +132,17 @@ def number_words_by(spans: Sequence[Span], own: Sequence[object] | None = None) 
     >>> number_words_by([(0, 0), None, (1, 1), (1, 1)])
     [0, 1, 1, 1]
     """
-    following: list[Span] = []
+    filled: list[Span] = []
+    following: Span = None
     for span in reversed(spans):
-        following.append(span or (following[-1] if following else None))
-    following.reverse()
+        following = span or following
+        filled.append(following)
     words: list[int] = []
-    last: Span = None
-    for index, span in enumerate(spans):
-        begins = index > 0 and own is not None and own[index] != own[index - 1]
-        after = following[index]
-        if last is not None and after is not None and after[0] > last[1]:
-            begins, last = True, after
+    last = 0
+    for index, span in enumerate(reversed(filled)):
+        begins = own is not None and index > 0 and own[index] != own[index - 1]
+        if span is not None:
+            begins = begins or span[0] > last
+            last = span[1]
         words.append(words[-1] + begins if words else 0)
-        last = span or last
     return words

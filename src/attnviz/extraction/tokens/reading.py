@@ -1,7 +1,7 @@
 """Readings: the texts that tokenizers convert into ids, observed while other code calls them.
 
-A pipeline, a processor or another wrapper calls a tokenizer with its own settings. Whoever calls
-it, the texts and ids of the call are known exactly if the call is observed.
+A pipeline, a processor or another wrapper calls a tokenizer with its own settings. If the call is
+observed, its texts and ids are known exactly, whatever code makes the call.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
-from typing import Any
+from functools import cached_property, lru_cache, partial, wraps
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -51,6 +51,38 @@ class Reading:
     encoding: Any
     options: Mapping[str, Any]
     target: bool = False
+
+    @property
+    def text(self) -> str:
+        """The texts, joined with line breaks."""
+        return "\n".join(self.texts)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the tokenizer may have truncated the texts."""
+        limits = [self.options.get(name) for name in ("truncation", "max_length")]
+        return any(limits) or "truncation_strategy" in self.options
+
+    @cached_property
+    def encoded(self) -> list[EncodedToken]:
+        """The properties of each token in the encoding, or an empty list without one."""
+        if self.encoding is None:
+            return []
+        columns = (getattr(self.encoding, name) for name in EncodedToken._fields)
+        return list(map(EncodedToken, *columns))
+
+
+class EncodedToken(NamedTuple):
+    """Properties of a token in an encoding of the tokenizers library.
+
+    `special_tokens_mask` is 1 if the tokenizer added the token. `sequence_ids` is the number of the
+    text of a pair, and `word_ids` that of the word in it. `tokens` is the entry.
+    """
+
+    special_tokens_mask: int
+    sequence_ids: int | None
+    tokens: str
+    word_ids: int | None
 
 
 class _Observed(threading.local):
