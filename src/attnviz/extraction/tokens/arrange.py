@@ -166,14 +166,17 @@ def _arrange_blocks(
     return ImageLayout(images, block=size)
 
 
-def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """Return the indices of an image's patches in the order of blocks: int64, (patches,).
+def _block_order(
+    rows: int, columns: int, side: int, shift: tuple[int, int] = (0, 0)
+) -> torch.Tensor:
+    """Return the indices of a grid's tokens in the order of blocks: int64, (tokens,).
 
-    The image has `height` rows and `width` columns of patches. A block has `size` x `size` patches.
-    An index counts the patches of the image row by row.
+    An index counts the tokens of the grid row by row. A block has `side` x `side` tokens, and is
+    shifted by `shift`, (rows, columns).
     """
-    numbers = torch.arange(height * width)
-    blocks = numbers.reshape(height // size, size, width // size, size)
+    numbers = torch.arange(rows * columns).reshape(rows, columns)
+    shifted = numbers.roll((-shift[0], -shift[1]), (0, 1))
+    blocks = shifted.reshape(rows // side, side, columns // side, side)
     return blocks.transpose(1, 2).flatten()
 
 
@@ -218,14 +221,10 @@ def _window_order(
     `padded` is (rows, columns) with padding. A window has `side` x `side` tokens, and is shifted by
     `shift`, (rows, columns).
     """
-    rows, columns = padded
-    numbers = torch.arange(rows * columns).reshape(rows, columns)
-    shifted = torch.roll(numbers, (-shift[0], -shift[1]), (0, 1))
-    cut = shifted.reshape(rows // side, side, columns // side, side)
-    in_windows = cut.transpose(1, 2).flatten().argsort()
-    is_patch = torch.zeros_like(numbers, dtype=torch.bool)
+    in_windows = _block_order(*padded, side, shift).argsort().reshape(padded)
+    is_patch = torch.zeros(padded, dtype=torch.bool)
     is_patch[: shape[0], : shape[1]] = True
-    return in_windows[torch.cat([numbers[is_patch], numbers[~is_patch]])]
+    return torch.cat([in_windows[is_patch], in_windows[~is_patch]])
 
 
 def _stage_shape(

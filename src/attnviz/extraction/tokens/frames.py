@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from attnviz.extraction.families import FRAME_MASKS, SOUND_TOKEN_IDS, conv_strides, feature_widths
-from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
+from attnviz.extraction.tokens.patches import numbered, place_tokens, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
 # Sampling rate (samples per second), and number of samples from one feature vector to the next
@@ -174,7 +174,7 @@ def frame_tokens(
     step = _step(model, sorted(lengths, reverse=True), count)
     if step is None:
         return None
-    return Tokens.of(_times(count, step * sound.seconds), words=range(count))
+    return place_tokens(_times(count, step * sound.seconds))
 
 
 def _times(count: int, step: float) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,15 @@ from attnviz.extraction.families import (
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.tokens.arrange import ImageLayout, arrange_patches
+from attnviz.extraction.tokens.arrange import arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, time_notes, with_sound_runs
 from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
-    joined_images,
+    numbered,
     patch_tokens,
     pictures,
+    place_tokens,
     runs_of,
     with_image_runs,
 )
@@ -77,13 +79,12 @@ class RecordTokens:
         self._batch = batch
         self._stacks = stacks
         self._virtual = loaded.virtual
-        self._layouts: dict[str, ImageLayout] = {}
-        for name, layers in stacks.items():
-            layout = None
-            if layers.stack in ("vision", "encoder"):
-                layout = arrange_patches(self._model, layers, batch.arguments)
-            if layout is not None:
-                self._layouts[name] = layout
+        layouts = {
+            name: arrange_patches(self._model, layers, batch.arguments)
+            for name, layers in stacks.items()
+            if layers.stack in ("vision", "encoder")
+        }
+        self._layouts = {name: layout for name, layout in layouts.items() if layout is not None}
         block = max((layout.block for layout in self._layouts.values()), default=1)
         self._pictures, self.notes = pictures(
             batch.arguments,
@@ -376,8 +377,14 @@ class RecordTokens:
         if len(windows) != self._num_pictures or not self._shows_patches(layers):
             return None
         parts = [self._patches(layers, count, [number]) for number, count in enumerate(windows)]
-        pictures = [part for part in parts if part is not None]
-        return joined_images(pictures) if len(pictures) == len(parts) else None
+        tokens = [part for part in parts if part is not None]
+        if len(tokens) < len(parts):
+            return None
+        names = numbered([list(part.text) for part in tokens])
+        return reduce(
+            joined_tokens,
+            [replace(part, text=tuple(text)) for part, text in zip(tokens, names, strict=True)],
+        )
 
 
 def _listed(stacks: Sequence[str]) -> str:
@@ -398,8 +405,7 @@ def _with_summaries(layers: StackLayers, index: int, tokens: Tokens) -> Tokens:
     count = num_keys if only else num_keys - len(tokens)
     groups = run.summaries.tokens(positions, count) if run.summaries else []
     names = [f"tokens {group[0]}–{group[-1]}" if group else "padding" for group in groups]
-    # Replace the texts, in which `Tokens.of` makes spaces visible. Each summary is a separate word.
-    summaries = replace(Tokens.of(names, words=range(count)), text=tuple(names))
+    summaries = place_tokens(names)
     if only:
         return summaries
     if tokens.words is None:
@@ -412,8 +418,7 @@ def _with_summaries(layers: StackLayers, index: int, tokens: Tokens) -> Tokens:
 def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
     """Return the virtual tokens followed by the tokens of a text."""
     names = [f"[virtual{number}]" for number in range(virtual.count)]
-    special = [True] * virtual.count
-    return joined_tokens(Tokens.of(names, special=special, words=range(virtual.count)), tokens)
+    return joined_tokens(place_tokens(names, special=[True] * virtual.count), tokens)
 
 
 def _is_resampler(layers: StackLayers, index: int) -> bool:
@@ -427,4 +432,4 @@ def _is_resampler(layers: StackLayers, index: int) -> bool:
 
 def _numbered_tokens(count: int) -> Tokens:
     """Return tokens that are named by their index, such as ``[0]``."""
-    return Tokens.of([f"[{position}]" for position in range(count)], words=range(count))
+    return place_tokens([f"[{position}]" for position in range(count)])

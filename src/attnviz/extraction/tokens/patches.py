@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, groupby
 from math import ceil, isqrt, prod
 from typing import Any
 
@@ -177,7 +177,7 @@ def grid_tokens(
         text += names
     num_patches = len(text) - len(before)
     special = [True] * len(before) + [False] * num_patches + [True] * len(after)
-    return _tokens_of_images([*text, *after], special, patch_grids)
+    return place_tokens([*text, *after], special=special, grids=patch_grids)
 
 
 def _cell_names(grids: Sequence[tuple[int, int]]) -> list[list[str]]:
@@ -205,37 +205,16 @@ def numbered(names: list[list[str]]) -> list[list[str]]:
     return [[f"{number}: {name}" for name in part] for number, part in enumerate(names, 1)]
 
 
-def _tokens_of_images(
-    text: Sequence[str], special: Sequence[bool], grids: Sequence[PatchGrid]
+def place_tokens(
+    names: Sequence[str], *, special: Sequence[bool] | None = None, grids: Sequence[PatchGrid] = ()
 ) -> Tokens:
-    return Tokens(
-        text=tuple(text),
-        special=tuple(special),
-        sequence=tuple(None if flag else 0 for flag in special),
-        # Each patch is a separate word, because views that merge the tokens of a word must not
-        # merge patches.
-        words=tuple(None if flag else position for position, flag in enumerate(special)),
-        grids=tuple(grids),
-    )
+    """Return tokens that stand for places, such as patches. Their texts are the names as they are.
 
-
-def joined_images(parts: Sequence[Tokens]) -> Tokens:
-    """Join the tokens of several images into one list.
-
-    In the result, the name of each token starts with the number of its image, counted from 1.
-
-    Examples
-    --------
-    >>> joined_images([grid_tokens([(1, 1)], before=["[CLS]"])] * 2).text
-    ('1: [CLS]', '1: 0,0', '2: [CLS]', '2: 0,0')
+    Each token is a separate word, because views that merge the tokens of a word must not merge
+    patches.
     """
-    text: list[str] = []
-    grids = []
-    for number, part in enumerate(parts):
-        grids += [replace(grid, start=grid.start + len(text)) for grid in part.grids]
-        text += [f"{number + 1}: {name}" for name in part.text]
-    special = [flag for part in parts for flag in part.special]
-    return _tokens_of_images(text, special, grids)
+    tokens = Tokens.of(names, special=special, words=range(len(names)), grids=grids)
+    return replace(tokens, text=tuple(names))
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
@@ -248,15 +227,9 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
     if not identifiers:
         # The configuration of the whole model may contain that of the model of images and texts.
         identifiers = set().union(*(config_values(config, name) for name in names)) - {None}
-    runs: list[list[int]] = []
-    for position, identifier in enumerate(tokens.ids or ()):
-        if identifier not in identifiers:
-            continue
-        if runs and runs[-1][-1] == position - 1:
-            runs[-1].append(position)
-        else:
-            runs.append([position])
-    return runs
+    are_parts = [identifier in identifiers for identifier in tokens.ids or ()]
+    groups = groupby(range(len(are_parts)), key=are_parts.__getitem__)
+    return [list(positions) for is_part, positions in groups if is_part]
 
 
 def with_image_runs(
@@ -324,22 +297,27 @@ def renamed(
     """
     if names is None:
         names = [[f"{kind} {number}"] * len(run) for number, run in enumerate(runs, 1)]
-    text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
-    words = None if tokens.words is None else list(tokens.words)
-    positions = [position for run in runs for position in run]
-    for position, name in zip(positions, chain.from_iterable(names), strict=True):
-        text[position], special[position] = name, False
-        before = (sequence[index] for index in range(position, -1, -1))
-        sequence[position] = next((number for number in before if number is not None), 0)
-        if words is not None:
-            # All other words have numbers below len(tokens), so this number is unique.
-            words[position] = len(tokens) + position
+    named = dict(zip(chain(*runs), chain(*names), strict=True))
+    sequence = []
+    last = 0
+    for position, number in enumerate(tokens.sequence):
+        last = last if number is None else number
+        sequence.append(last if position in named else number)
+    words = tokens.words
+    if words is not None:
+        # All other words have numbers below len(tokens), so those of renamed tokens are unique.
+        words = tuple(
+            len(tokens) + position if position in named else word
+            for position, word in enumerate(words)
+        )
     return replace(
         tokens,
-        text=tuple(text),
-        special=tuple(special),
+        text=tuple(named.get(position, name) for position, name in enumerate(tokens.text)),
+        special=tuple(
+            flag and position not in named for position, flag in enumerate(tokens.special)
+        ),
         sequence=tuple(sequence),
-        words=None if words is None else tuple(words),
+        words=words,
     )
 
 
