@@ -90,7 +90,7 @@ class Vocabulary:
             (f"#{identifier}", "")
             if entry is None
             else (
-                self._roles.get(entry, name),
+                name if entry.isprintable() else self._roles.get(entry, name),
                 None if self._is_unknown(identifier, name, content) else content,
             )
             for identifier, entry, (name, content) in zip(ids, entries, named, strict=True)
@@ -198,13 +198,9 @@ def special_ids(tokenizer: Any) -> set[int]:
     languages = getattr(tokenizer, "lang_code_to_id", None)
     if isinstance(languages, Mapping):
         special.update(languages.values())
-    unknown = tokenizer.unk_token_id
-    others = {
-        getattr(tokenizer, f"{role}_token_id", None)
-        for role in ("bos", "eos", "pad", "cls", "sep", "mask")
-    }
-    if unknown is not None and unknown not in others:
-        special.discard(unknown)
+    roles = list(getattr(tokenizer, "special_tokens_map", {}).values())
+    if tokenizer.unk_token_id is not None and roles.count(tokenizer.unk_token) < 2:
+        special.discard(tokenizer.unk_token_id)
     return special
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial, wraps
 from typing import Any, NamedTuple
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from attnviz.utils.cleanup import Cleanup, SharedChange
@@ -246,14 +245,14 @@ def _readings(
 
 def _examples(text: Any, pair: Any, count: int, *, split: bool) -> list[Any]:
     """Return the parts of each of `count` examples. A part is a string or a list of words."""
-    if isinstance(text, str) or not isinstance(text, list | tuple) or not text:
+    is_list = isinstance(text, list | tuple) and bool(text)
+    if is_list and isinstance(text[0], str):
+        # The words of one text, unless there are as many texts.
+        is_list = not split and len(text) == count
+    if not is_list or isinstance(text[0], int):
         return [(text, pair) if pair else (text,)]
-    is_words = isinstance(text[0], str) and (split or len(text) != count)
-    if is_words or isinstance(text[0], int):
-        return [(text, pair) if pair else (text,)]
-    pairs = pair if isinstance(pair, list | tuple) and len(pair) == len(text) else None
-    if pairs is not None:
-        return list(zip(text, pairs, strict=True))
+    if isinstance(pair, list | tuple) and len(pair) == len(text):
+        return list(zip(text, pair, strict=True))
     # A tuple of two texts is a pair, and so is a list, unless it has the words of one text.
     return [
         entry
@@ -273,19 +272,16 @@ def _is_text(part: Any) -> bool:
 
 def _id_rows(values: Any) -> list[tuple[int, ...]]:
     """Return rows of ids as tuples. `values` is a tensor, an array, a list, or a list of these."""
-    if isinstance(values, torch.Tensor):
-        values = values.cpu()
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple) or not values:
         return []
-    rows = [values] if isinstance(values[0], int) else list(values)
+    rows = [values] if isinstance(values[0], int) else values
     rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
-    if not all(
+    are_ids = all(
         isinstance(row, list | tuple) and all(isinstance(number, int) for number in row)
         for row in rows
-    ):
-        return []
-    return [tuple(row) for row in rows]
+    )
+    return list(map(tuple, rows)) if are_ids else []
 
 
 _watching = SharedChange(_apply, _revert)
