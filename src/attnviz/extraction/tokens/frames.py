@@ -28,7 +28,7 @@ _TIME = re.compile(r"(\d+: )?\d+\.\d+s")
 
 
 @dataclass(frozen=True)
-class _Sound:
+class Sound:
     """Lengths of the sounds in a model's arguments.
 
     A length is a number of feature vectors if the model gets these, else a number of samples.
@@ -43,14 +43,21 @@ class _Sound:
     assumed: str
 
 
-def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sound | None:
+def sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> Sound | None:
+    """Return the lengths of the sounds in a model's arguments, or None without a known sound.
+
+    A sound is ``input_values``, (examples, samples), or ``input_features``, (examples, bins, time)
+    or (examples, time, bins). `processor` may define the sampling rate and the number of samples
+    per feature vector. Return None if `arguments` contain no sound, or if its axis of time is not
+    known.
+    """
     extractor = getattr(processor, "feature_extractor", processor)
     defined = getattr(extractor, "sampling_rate", None)
     rate = defined or _SAMPLING_RATE
     values, features = arguments.get("input_values"), arguments.get("input_features")
     if isinstance(values, torch.Tensor) and (values.dim() == 2 or values.shape[1:-1] == (1,)):
         assumed = "" if defined else f"{rate:,} samples per second"
-        return _Sound((values.shape[-1],) * len(values), values.shape[-1], 1 / rate, assumed)
+        return Sound((values.shape[-1],) * len(values), values.shape[-1], 1 / rate, assumed)
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     layout = _layout_of(features, config, extractor, rate)
@@ -63,14 +70,14 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
         if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
             lengths = tuple(int(length) for length in (mask != 0).sum(-1))
             break
-    return _Sound(lengths, longest, layout.seconds, layout.assumed)
+    return Sound(lengths, longest, layout.seconds, layout.assumed)
 
 
 class _Layout(NamedTuple):
     """Layout of feature vectors (examples, bins, time) or (examples, time, bins).
 
     Bins are the entries of a feature vector. `seconds` is the duration of one vector, and `assumed`
-    says what it assumes (see `_Sound`).
+    says what it assumes (see `Sound`).
     """
 
     time_axis: int
@@ -157,17 +164,11 @@ def _step(model: Any, lengths: Sequence[int], count: int) -> int | None:
     return None
 
 
-def frame_tokens(
-    arguments: Mapping[str, Any], model: Any, processor: Any, count: int
-) -> Tokens | None:
+def frame_tokens(sound: Sound | None, model: Any, count: int) -> Tokens | None:
     """Return tokens for the `count` frames of a sound, named by start time, such as ``0.04s``.
 
-    `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
-    or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
-    the sampling rate and the number of samples per feature vector. Return None if `arguments`
-    contain no sound, if its axis of time is not known, or if no step of frames fits its length.
+    Return None if there is no sound, or if no step of frames fits its length.
     """
-    sound = _sound_of(arguments, model.config, processor)
     if sound is None:
         return None
     lengths = {sound.longest, *sound.lengths} if len(sound.lengths) == 1 else {sound.longest}
@@ -182,13 +183,11 @@ def _times(count: int, step: float) -> list[str]:
     return [f"{position * step:.{digits}f}s" for position in range(count)]
 
 
-def with_sound_runs(
-    tokens: Tokens, arguments: Mapping[str, Any], model: Any, processor: Any
-) -> Tokens:
+def with_sound_runs(tokens: Tokens, sound: Sound | None, model: Any) -> Tokens:
     """Rename tokens that stand for parts of a sound. A name is the start time: ``0.04s``.
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
-    number of the sound, counted from 1: ``2: 0.04s``. If `arguments` do not contain as many sounds,
+    number of the sound, counted from 1: ``2: 0.04s``. If `sound` has another number of sounds,
     or if a sound is not a whole number of frames per token, times are not known. Then all tokens of
     the first sound are named ``sound 1``, and so on. Return `tokens` itself if no token stands for
     a part of a sound.
@@ -196,7 +195,6 @@ def with_sound_runs(
     runs = runs_of(tokens, model.config, SOUND_TOKEN_IDS)
     if not runs:
         return tokens
-    sound = _sound_of(arguments, model.config, processor)
     if sound is None or len(sound.lengths) != len(runs):
         return renamed(tokens, runs, "sound", None)
     frame, names = conv_strides(model)[-1], []
@@ -209,11 +207,8 @@ def with_sound_runs(
     return renamed(tokens, runs, "sound", numbered(names))
 
 
-def time_notes(
-    names: Iterable[str], arguments: Mapping[str, Any], config: Any, processor: Any
-) -> list[str]:
+def time_notes(names: Iterable[str], sound: Sound | None, processor: Any) -> list[str]:
     """Return a list with a note on what the times among `names` assume, or an empty list."""
-    sound = _sound_of(arguments, config, processor)
     if sound is None or not sound.assumed or not any(map(_TIME.fullmatch, names)):
         return []
     reason = "no processor was passed" if processor is None else "the processor does not define it"
@@ -229,7 +224,7 @@ def length_notes(
     no text (`alone`) and is more than 0.1 seconds longer than the sound. `samples` is the number of
     samples of the sound at the processor's sampling rate.
     """
-    sound = _sound_of(arguments, config, processor)
+    sound = sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)
     rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
     end = samples / rate

@@ -35,7 +35,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.tokens.arrange import arrange_patches
-from attnviz.extraction.tokens.frames import frame_tokens, time_notes, with_sound_runs
+from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes, with_sound_runs
 from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
@@ -79,6 +79,7 @@ class RecordTokens:
         self._batch = batch
         self._stacks = stacks
         self._virtual = loaded.virtual
+        self._sound = sound_of(batch.arguments, self._model.config, self._processor)
         layouts = {
             name: arrange_patches(self._model, layers, batch.arguments)
             for name, layers in stacks.items()
@@ -155,7 +156,7 @@ class RecordTokens:
             + "."
             for media, reasons in missing.items()
             if media
-        ] + time_notes(names, self._batch.arguments, self._model.config, self._processor)
+        ] + time_notes(names, self._sound, self._processor)
 
     def _why_no_place(self, name: str, tokens: Tokens, *, are_keys: bool) -> tuple[str, str]:
         """Return the kind of media of which some of `tokens` have no place, and the reason.
@@ -288,7 +289,7 @@ class RecordTokens:
             # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
             grids = (grid for grid in tokens.grids if grid.image < self._num_pictures)
             tokens = replace(tokens, grids=tuple(grids))
-        return with_sound_runs(tokens, self._batch.arguments, self._model, self._processor)
+        return with_sound_runs(tokens, self._sound, self._model)
 
     def _shapes(self, index: int, named: Mapping[str, Tokens]) -> list[tuple[int, int]] | None:
         """Return the numbers of rows and columns of patches of each image in a text, or None.
@@ -329,7 +330,7 @@ class RecordTokens:
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
-            return frame_tokens(arguments, self._model, self._processor, count)
+            return frame_tokens(self._sound, self._model, count)
         if not self._shows_patches(layers):
             return None
         return self._patches(layers, count, self._pictures_of_grids(pixels))
