@@ -1,11 +1,12 @@
 """Share of the rounding errors of effects that do not exceed their noise.
 
-    PYTHONPATH=tests python -m benchmarks.noise [FOLDER OF A CHECKPOINT]...
+    PYTHONPATH=tests python -m benchmarks.noise [--held-out] [FOLDER OF A CHECKPOINT]...
 
 The effects of heads, tokens and pairs of query and key are measured in float32, bfloat16 and
 float16, and again in float64 with the same parameters. The difference is the rounding error. The
 models are random models of several families, with sharpened attention, and the checkpoints. A
-folder may be followed by a colon and the name of a GGUF file in it.
+folder may be followed by a colon and the name of a GGUF file in it. With --held-out, only the
+checkpoints are measured, on texts that were not used to choose the factor of the noise.
 
 For each model and dtype, the columns are the number of effects, the share of errors that do not
 exceed the noise, the median error, the median noise, the median size of an effect, and the share of
@@ -37,6 +38,12 @@ TEXTS = (
     "one two three one two three one two",
     "def add(a, b): return a +",
 )
+HELD_OUT = (
+    "The keys to the old cabinet in the kitchen",
+    "Water boils at one hundred degrees, and it freezes at",
+    "import numpy as np\nx = np.zeros((3, 4))\nprint(x.",
+    "Oscar gave the book to Anna because she",
+)
 # A model with more layers than this is measured on two texts only.
 MANY_LAYERS = 12
 NUM_PAIRS = 8
@@ -65,8 +72,9 @@ def show(line: str) -> None:
 
 def cases() -> Iterator[tuple[str, Any, list[Any]]]:
     """Yield the name, the float32 model and the inputs of each case."""
+    held_out = "--held-out" in sys.argv
     generator = torch.Generator().manual_seed(0)
-    for family in FAMILIES:
+    for family in () if held_out else FAMILIES:
         inputs = []
         for length in LENGTHS:
             ids = torch.randint(3, 400, (1, length), generator=generator)
@@ -74,12 +82,16 @@ def cases() -> Iterator[tuple[str, Any, list[Any]]]:
             inputs.append({"input_ids": ids, **decoder})
         yield family, make_model(family), inputs
     for path in sys.argv[1:]:
+        if path == "--held-out":
+            continue
         folder, _, file = path.partition(":")
         gguf: dict[str, Any] = {"gguf_file": file} if file else {}
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **gguf)
         maker: Any = transformers.AutoModelForCausalLM if gguf else transformers.AutoModel
         model = maker.from_pretrained(folder, dtype=torch.float32, **gguf).eval()
-        texts = TEXTS[:2] if model.config.num_hidden_layers > MANY_LAYERS else TEXTS
+        texts: tuple[str, ...] = HELD_OUT if held_out else TEXTS
+        if model.config.num_hidden_layers > MANY_LAYERS and not held_out:
+            texts = texts[:2]
         name = str(model.config.model_type)
         yield name, model, [dict(tokenizer(text, return_tensors="pt")) for text in texts]
 

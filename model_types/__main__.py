@@ -131,14 +131,15 @@ def main() -> None:
 
     If the command line names model types, write the rows to test-results/coverage-some.json.
     Otherwise write them to test-results/coverage.json, check the names of tokens of all kinds of
-    tokenizers, and write docs/coverage.md.
+    tokenizers and the trained checkpoints, and write docs/coverage.md.
     """
     # Call this before transformers is imported, because transformers imports torchvision.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    from model_types.checkpoints import checkpoint_rows
     from model_types.names import sweep
-    from model_types.table import DOCUMENT, NAMES, RESULTS, table
+    from model_types.table import CHECKPOINTS, DOCUMENT, NAMES, RESULTS, table
 
     for name in _COMMON:
         importlib.import_module(name)
@@ -157,7 +158,9 @@ def main() -> None:
     if len(sys.argv) == 1:
         names = list(sweep())
         NAMES.write_text(json.dumps([asdict(row) for row in names], indent=1))
-        DOCUMENT.write_text(table(rows, names))
+        checkpoints = list(checkpoint_rows())
+        CHECKPOINTS.write_text(json.dumps([asdict(row) for row in checkpoints], indent=1))
+        DOCUMENT.write_text(table(rows, names, checkpoints))
 
 
 if __name__ == "__main__":

