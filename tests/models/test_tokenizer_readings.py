@@ -278,3 +278,55 @@ def test_a_tokenizer_may_contain_a_tokenizer_of_another_library(
     )
     assert record.tokens.text == expected.tokens.text
     assert record.tokens.ids == expected.tokens.ids
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """Return a tiny Mistral, and its tokenizer of mistral-common."""
+    package = pytest.importorskip("mistral_common", reason="pip install mistral-common")
+    folder = tmp_path_factory.mktemp("mistral")
+    file = Path(package.__file__).parent / "data" / "tekken_240911.json"
+    (folder / "tekken.json").symlink_to(file)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.MistralConfig(
+        **sizes, num_key_value_heads=1, intermediate_size=16, vocab_size=131_072
+    )
+    config.save_pretrained(folder)
+    return transformers.MistralForCausalLM(
+        config
+    ).eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "Where is the cat?"}]},
+    {"role": "assistant", "content": "On the mat."},
+    {"role": "user", "content": "Why?"},
+]
+
+
+def test_chats_of_mistral_common(mistral: tuple[Any, Any]) -> None:
+    """Tokenizers of mistral-common write chats without a template."""
+    model, tokenizer = mistral
+    assert "MistralCommon" in type(tokenizer).__name__
+    own = tokenizer.apply_chat_template(CHAT, return_dict=True)["input_ids"]
+    record = extract(model, CHAT, tokenizer=tokenizer)
+    assert list(record.tokens.ids or ()) == own
+    assert record.tokens.text[1] == "[INST]"
+    generated = extract(model, CHAT, tokenizer=tokenizer, generate=2)
+    assert list(generated.tokens.ids or ())[:-2] == own
+    # A chat that ends with the assistant has no end-of-text token.
+    own = tokenizer.apply_chat_template(CHAT[:3], return_dict=True, continue_final_message=True)
+    record = extract(model, CHAT[:3], tokenizer=tokenizer)
+    assert list(record.tokens.ids or ()) == own["input_ids"]
+    assert record.tokens.text[-1] == "."
+
+
+def test_a_note_on_a_truncated_chat_of_mistral_common(mistral: tuple[Any, Any]) -> None:
+    model, tokenizer = mistral
+    count = len(tokenizer.apply_chat_template(CHAT, return_dict=True)["input_ids"])
+    record = extract(model, CHAT, tokenizer=tokenizer, truncation=5)
+    note = f"The text was truncated to the first 5 of its {count} tokens, including special ones."
+    assert note in record.notes
+    whole = extract(model, CHAT, tokenizer=tokenizer, truncation=count)
+    assert "truncated" not in " ".join(whole.notes)

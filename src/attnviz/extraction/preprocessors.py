@@ -10,7 +10,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import transformers
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from attnviz.extraction.models import Loaded
 from attnviz.utils.arguments import check_encodable
@@ -48,6 +48,19 @@ def find_processor(
     if loaded.processor is not None:
         return loaded.processor
     return _saved_with(loaded.model, of, from_hub=True)
+
+
+def takes_chats(reader: Any) -> bool:
+    """Whether a tokenizer or processor reads chats: by a chat template, or by other code.
+
+    Tokenizers of mistral-common have no template, nor have processors that contain one of them.
+    """
+    if getattr(reader, "chat_template", None):
+        return True
+    is_tokenizer = isinstance(reader, PreTrainedTokenizerBase)
+    tokenizer = reader if is_tokenizer else getattr(reader, "tokenizer", None)
+    own = getattr(type(tokenizer), "apply_chat_template", None)
+    return own not in (None, PreTrainedTokenizerBase.apply_chat_template)
 
 
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:

@@ -96,6 +96,9 @@ class TokenRemover:
         stacks, row = runner.outline.stacks, runner.reading.row
         name = "encoder" if "decoder" in stacks else runner.outline.stack().name
         self.tokens = runner.outline.stack(name if name in stacks else None).query_tokens
+        if removal != "mean color" and len(self.tokens) != _token_ids(runner).shape[1]:
+            # The queries of Perceiver are learned vectors instead of tokens of the text.
+            name, self.tokens = "", runner.example.batch.tokens["input"][0]
         stack = runner.record.stacks.get(name) if finds_sinks else None
         self.sink_shares = None if stack is None else sink_shares(stack)
         count = len(self.tokens)

@@ -55,7 +55,7 @@ from attnviz.extraction.inputs.target import (
 from attnviz.extraction.inputs.truncate import Truncation, notes_on_cuts, read_truncation
 from attnviz.extraction.inputs.windows import window_notes
 from attnviz.extraction.models import Loaded, name_of
-from attnviz.extraction.preprocessors import call_reader, find_tokenizer
+from attnviz.extraction.preprocessors import call_reader, find_tokenizer, takes_chats
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
@@ -372,23 +372,32 @@ class Encoder:
 
     def _encode_chat(self, messages: list[Any], answer: _Answer) -> Batch:
         tokenizer = self.tokenizer(required=True)
-        if not getattr(tokenizer, "chat_template", None):
+        if not takes_chats(tokenizer):
             raise ValueError(
                 "inputs: chat messages were passed, but the tokenizer has no chat template. "
                 "Set tokenizer.chat_template, or pass the text."
             )
+        has_template = bool(getattr(tokenizer, "chat_template", None))
+        ending = chat_ending(messages, expects_answer=answer.is_expected or not has_template)
         # Let the template return ids. Its text contains a start token, and encoding this text could
         # add another one.
-        encoded = call_reader(
+        encode = partial(
+            call_reader,
             tokenizer.apply_chat_template,
             messages,
-            **chat_ending(messages, expects_answer=answer.is_expected),
+            **ending,
             tokenize=True,
             return_dict=True,
             return_tensors="pt",
-            **self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens),
         )
-        return self._batch_of_text(encoded)
+        cut = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
+        batch = self._batch_of_text(encode(**cut))
+        if cut and not has_template:
+            # mistral-common writes no text that could be observed.
+            ids = tuple(encode()["input_ids"][0].tolist())
+            rows = batch.arguments["input_ids"].tolist()
+            batch.notes += notes_on_cuts([Reading(tokenizer, (), ids, None, {})], rows)
+        return batch
 
     def _batch_of_text(self, encoded: Mapping[str, Any]) -> Batch:
         """Return a batch of one text, one pair of texts, or one chat without images or sounds.

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.preprocessors import call_reader, find_processor
+from attnviz.extraction.preprocessors import call_reader, find_processor, takes_chats
 
 
 def is_image(entry: object) -> bool:
@@ -109,7 +109,7 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
         raise capabilities.refuse("a chat with images or sounds")
     processor = _processor(loaded, "of both", "chat messages with images or sounds")
-    if not getattr(processor, "chat_template", None):
+    if not takes_chats(processor):
         raise ValueError(
             "processor: inputs contain chat messages, and the processor has no chat template. "
             "Set processor.chat_template, or pass the processor's output."
