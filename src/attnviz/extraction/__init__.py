@@ -100,7 +100,8 @@ def extract(
         contains one transformers model. A pipeline and an object of sentence-transformers prepare
         the inputs themselves, with their own settings: the record has the input that the model
         gets in ``pipe(inputs)``, ``SentenceTransformer.encode`` or ``CrossEncoder.predict``. Pass a
-        method to record another call, such as ``encoder.encode_query``.
+        method to record another call, such as ``encoder.encode_query``. It selects a model if the
+        object contains several.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
         messages, the output of a tokenizer or processor, or ids (a tensor, an array or a list).
