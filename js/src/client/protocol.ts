@@ -557,11 +557,7 @@ export interface TokenList {
 
 export type PageForm = "all" | "vectors" | "strongest";
 
-/**
- * Form in which an exported page stores weights, with the stored share and the error.
- *
- * The values hold for all stacks of the page together.
- */
+/** Form in which an exported page stores the weights of a stack, with their share and error. */
 export interface EmbeddedShare {
   /**
    * Form in which the page stores weights. "all": every weight. "vectors": queries and keys, from

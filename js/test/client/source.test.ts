@@ -39,7 +39,7 @@ describe("the transport of a page", () => {
     // A page with only the strongest keys returns its own maps, even if another size is requested.
     // Maps that are pooled from the strongest keys would be less exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
-    const sparse = sourceOf({ maps: [small], embedded });
+    const sparse = sourceOf({ maps: [small], embedded: { [layer.stack]: embedded } });
     const [map] = await sparse.maps(stack, { ...layer, size: 2, heads: [0] });
     expect(map?.rows).toBe(1);
   });

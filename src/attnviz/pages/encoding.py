@@ -3,7 +3,7 @@
 A page is an exported HTML file that contains a view and its data. A stack is the attention of one
 kind in all layers of a model, such as self-attention. A signed stack has positive and negative
 numbers instead of weights, for example the differences of two models. A page contains the weights
-of all stacks in one of three forms:
+of a stack in one of three forms:
 
 ``"all"``
     Every weight in one byte, with an error of at most 0.004 of the largest possible weight. For a
@@ -18,7 +18,7 @@ of all stacks in one of three forms:
 The first two forms have the same encoding (`attnviz.pages.rows`). The form ``"all"`` has the
 threshold 0. For the form ``"strongest"``, the weights of sampled queries determine the threshold.
 Then all weights are computed and encoded. If the page is nevertheless too large, this is repeated
-with a higher threshold.
+with a higher threshold. Small stacks of such a page have the form ``"all"``.
 
 The page can also contain small maps, which are heat maps of all heads with at most 32 rows and
 columns.
@@ -26,7 +26,7 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -130,8 +130,9 @@ def embed_weights(
     `max_bytes` (by default 6 MB). Otherwise, the size limit is `max_bytes` or, by default,
     `limits.default_limit`, and the form is ``"strongest"`` or ``"vectors"``. The form
     ``"strongest"`` has as many weights as fit, but not more than are needed to cover 95% of the
-    total weight. The form is ``"vectors"`` if the vectors fit and one of two conditions is met: the
-    vectors need less space than these weights, or weights that cover 95% do not fit.
+    total weight. Stacks that need no more than an equal part of the space are stored whole. The
+    form is ``"vectors"`` if the vectors fit and one of two conditions is met: the vectors need less
+    space than these weights, or weights that cover 95% do not fit.
 
     With ``precision="exact"``, the form is ``"all"`` or unrounded ``"vectors"``, as
     `_embed_exact` explains.
@@ -163,13 +164,14 @@ def _embed_strongest(
     if without >= limit:
         raise ValueError(limits.too_large_message(limit, without, "without weights"))
     room = limit - without - sample.size_of_maps
+    sample.keep_whole(room)
     levels = sorted({sample.level(share * room) for share in _USED})
     if _can_compute(record):
         size = size_of_vectors(record) * _TEXT
         if size < room and (levels[0] > sample.covering or size < sample.size(levels[0])):
             return _embed_vectors(record)
     for level in levels:
-        entries = _embed_rows(record, level)
+        entries = _embed_rows(record, level, whole=sample.whole)
         needed = size_of(entries)
         if needed <= limit:
             return entries
@@ -202,8 +204,17 @@ def _embed_exact(
 
 def _embed_vectors(record: AttentionRecord, *, exact: bool = False) -> Entries:
     vectors = encode_vectors(record, exact=exact)
-    error = max((layer["error"] for layer in vectors["errors"]), default=0.0)
-    embedded = {"form": "vectors", "covered": 1.0, "error": error}
+    embedded = {
+        name: {
+            "form": "vectors",
+            "covered": 1.0,
+            "error": max(
+                (layer["error"] for layer in vectors["errors"] if layer["stack"] == name),
+                default=0.0,
+            ),
+        }
+        for name in record.stacks
+    }
     return vectors | {"maps": embed_maps(record), "embedded": embedded}
 
 
@@ -219,23 +230,27 @@ def embed_maps(record: AttentionRecord) -> list[Entries]:
     return embedded
 
 
-def _embed_rows(record: AttentionRecord, level: int) -> Entries:
+def _embed_rows(
+    record: AttentionRecord, level: int, *, whole: Container[str] = frozenset()
+) -> Entries:
     """Compute all weights once. Embed the largest of them, and small maps if the page needs them.
 
     The embedded weights are those that reach the threshold of `level`, and the `MIN_KEYS` largest
-    weights of each row.
+    weights of each row. They are all weights of the stacks with a name in `whole`.
     """
     small = level == 0 and limits.count_weights(record) <= _POOLED_WEIGHTS
     layers = _layers(record)
     blocks, maps = [], []
-    mass, sum_of_all = 0.0, 0.0
+    # For each stack: the sum of the embedded weights, and of all weights.
+    masses = {name: np.zeros(2) for name in record.stacks}
     packer = Packer()
     for done, (stack, layer) in enumerate(layers):
         # Make no small maps of a text with at most `MAP_SIZE` tokens. They would be copies of its
         # weights.
         with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
         with part_of("weights", done, len(layers), "layer"):
-            rows, cells = _select_in_layer(stack, layer, level, with_maps=with_maps)
+            used = 0 if stack.name in whole else level
+            rows, cells = _select_in_layer(stack, layer, used, with_maps=with_maps)
             shape = stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens)
             spread = _spread_over_scored(stack, layer, rows) if stack.chooses_keys else rows
             header, data = encode_rows(spread, shape, stack.maximum, signed=stack.signed)
@@ -243,12 +258,14 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
         blocks.append({"stack": stack.name, "layer": layer, **header, "data": packed_data})
         if cells is not None:
             maps.append(_map_entry(stack, layer, cells))
-        mass += rows.mass
-        sum_of_all += rows.mass + float(rows.rests.sum())
+        masses[stack.name] += rows.mass, rows.mass + float(rows.rests.sum())
     embedded = {
-        "form": "all" if level == 0 else "strongest",
-        "covered": mass / sum_of_all if sum_of_all > 0 else 1.0,
-        "error": max(block["error"] for block in blocks),
+        name: {
+            "form": "all" if mass == sum_of_all else "strongest",
+            "covered": mass / sum_of_all if sum_of_all > 0 else 1.0,
+            "error": max(block["error"] for block in blocks if block["stack"] == name),
+        }
+        for name, (mass, sum_of_all) in masses.items()
     }
     saved = {"saved": encode_without_weights(record)} if level == 0 else {}
     return {"blocks": blocks, "maps": maps, "embedded": embedded, **saved}
@@ -327,7 +344,9 @@ class _Sample:
         # For each layer: its stack, the positions of the sampled queries, and their weights,
         # (heads, queries, keys).
         self._layers: list[tuple[AttentionStack, NDArray[np.int64], NDArray[np.float32]]] = []
-        self._sizes: dict[int, float] = {}
+        self._sizes: dict[tuple[str, int], float] = {}
+        #: Names of the stacks that are stored whole at every level.
+        self.whole: frozenset[str] = frozenset()
         done = 0
         for stack, layer in layers:
             queries = sample_queries(len(stack.query_tokens), num_queries)
@@ -339,6 +358,20 @@ class _Sample:
                 done += weights.size
                 report("sampled queries", done, num_queries * keys)
             self._layers.append((stack, queries, np.concatenate(parts)))
+
+    def keep_whole(self, room: float) -> None:
+        """Store stacks whole, if the size of all their weights is at most an equal part of `room`.
+
+        The space that such a stack does not need is divided among the others. The largest stack is
+        not stored whole.
+        """
+        names = dict.fromkeys(stack.name for stack, _, _ in self._layers)
+        sizes = sorted((self._size_of(name, 0), name) for name in names)
+        for left, (size, name) in zip(range(len(sizes), 1, -1), sizes[:-1], strict=True):
+            if size > room / left:
+                return
+            self.whole |= {name}
+            room -= size
 
     @cached_property
     def size_of_maps(self) -> int:
@@ -359,6 +392,8 @@ class _Sample:
         """
         counts, masses = np.zeros((2, _LEVELS + 2))
         for stack, queries, sampled in self._layers:
+            if stack.name in self.whole:
+                continue
             factor = len(stack.query_tokens) / len(queries)
             sizes = np.abs(sampled[sampled != 0])
             shares = np.minimum(sizes / stack.maximum, 1)
@@ -381,9 +416,16 @@ class _Sample:
 
         The comment of `_LEVELS` explains levels.
         """
-        if level not in self._sizes:
+        names = dict.fromkeys(stack.name for stack, _, _ in self._layers)
+        return sum(self._size_of(name, 0 if name in self.whole else level) for name in names)
+
+    def _size_of(self, name: str, level: int) -> float:
+        """Estimate the size in bytes of the rows of one stack."""
+        if (name, level) not in self._sizes:
             size, packer = 0.0, Packer()
             for stack, queries, sampled in self._layers:
+                if stack.name != name:
+                    continue
                 flat = sampled.reshape(-1, sampled.shape[2])
                 threshold = _threshold(level) * stack.maximum
                 rows = select_rows(flat, threshold, stack.maximum, signed=stack.signed)
@@ -397,8 +439,8 @@ class _Sample:
                 with part_of("sampled queries", 1, 1, "weight", size=0):
                     num_bytes = sum(len(packer.pack(run.tobytes())) for run in reversed(runs))
                 size += _LAYER // 2 + num_bytes * len(stack.query_tokens) / len(queries)
-            self._sizes[level] = size
-        return self._sizes[level]
+            self._sizes[name, level] = size
+        return self._sizes[name, level]
 
     def level(self, room: float) -> int:
         """Return the lowest level with which all rows need at most `room` bytes.

@@ -55,9 +55,7 @@ class TokenList(TypedDict):
 
 
 class EmbeddedShare(TypedDict):
-    """Form in which an exported page stores weights, with the stored share and the error.
-
-    The values hold for all stacks of the page together.
+    """Form in which an exported page stores the weights of a stack, with their share and error.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ def test_no_omitted_weight_is_larger_than_an_embedded_one(
 ) -> None:
     record = make()
     data = page_of(record, room)
-    assert data["embedded"]["form"] == "strongest"
+    assert data["embedded"]["self"]["form"] == "strongest"
     weakest, strongest = np.inf, 0.0
     for block in data["blocks"]:
         layer_weights = record.stacks[block["stack"]].weights(layer=block["layer"])
@@ -104,7 +104,7 @@ class Counted:
 def test_a_page_takes_one_pass_over_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     computed = Counted(monkeypatch)
     page = HeadView(long()).to_html(max_mb=0.8)
-    assert data_of(page)["embedded"]["form"] == "strongest"
+    assert data_of(page)["embedded"]["self"]["form"] == "strongest"
     # The causal mask allows 1100 * 1101 / 2 pairs in each of 6 heads. Blocks of rows also contain
     # some masked pairs.
     assert 6 * 1100 * 1101 / 2 <= computed.weights < 6 * 1100 * 1100

@@ -80,33 +80,52 @@ def test_reported_errors_are_true(
     data = embedded(record)
     if form == "strongest":
         data = embedded(record, sum(len(block["data"]) for block in data["blocks"]) - 1)
-    mass = total = error = 0.0
+    masses, errors = (
+        {name: np.zeros(2) for name in record.stacks},
+        dict.fromkeys(record.stacks, 0.0),
+    )
     for block in data["blocks"]:
-        stack = record.stacks[block["stack"]]
+        name = block["stack"]
+        stack = record.stacks[name]
         numbers = stack.weights(layer=block["layer"]).astype(np.float64)
         rows = decode_rows(block)
         difference = float(np.abs(rows.dense - numbers).max())
         assert difference <= block["error"] * (1 + 1e-4) + 1e-7
         assert (rows.dense * numbers >= 0).all()
         sizes = np.abs(numbers)
-        mass, total = mass + sizes[rows.embedded].sum(), total + sizes.sum()
-        error = max(error, block["error"])
-    report = data["embedded"]
-    assert report["form"] == form
-    assert report["error"] == error
-    assert report["covered"] == pytest.approx(mass / total, abs=1e-6)
-    assert (report["covered"] == 1.0) == (form == "all")
+        masses[name] += sizes[rows.embedded].sum(), sizes.sum()
+        errors[name] = max(errors[name], block["error"])
+    assert form in {report["form"] for report in data["embedded"].values()}
+    for name, report in data["embedded"].items():
+        assert report["error"] == errors[name]
+        assert report["covered"] == pytest.approx(masses[name][0] / masses[name][1], abs=1e-6)
+        assert (report["covered"] == 1.0) == (report["form"] == "all")
+
+
+def test_a_small_stack_is_stored_whole_beside_large_ones() -> None:
+    parts = {"encoder": sharp(4, 6, 256).stack(), "decoder": sharp(1, 2, 16).stack()}
+    record = av.AttentionRecord(
+        {
+            name: stack.derive({layer: stack.attention(layer) for layer in stack.layers}, name=name)
+            for name, stack in parts.items()
+        }
+    )
+    page = HeadView(record).to_html(max_mb=0.26)
+    forms = {name: report["form"] for name, report in data_of(page)["embedded"].items()}
+    assert forms == {"encoder": "strongest", "decoder": "all"}
+    assert data_of(page)["embedded"]["encoder"]["covered"] < 0.95
+    assert data_of(page)["embedded"]["decoder"]["covered"] == 1.0
 
 
 def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
-    assert data_of(everything)["embedded"]["form"] == "all"
+    assert data_of(everything)["embedded"]["self"]["form"] == "all"
     # Not all weights fit in `room`. The page has the fewest keys with 95 % of the weight, which is
     # estimated from a quarter of the queries.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
-    assert 0.945 < data_of(page)["embedded"]["covered"] < 0.955
+    assert 0.945 < data_of(page)["embedded"]["self"]["covered"] < 0.955
     assert len(page.encode()) < 0.7 * len(everything.encode())
 
 
@@ -117,8 +136,8 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
         page = view.to_html(max_mb=room)
         assert 0.88 * room * MB < len(page.encode()) <= room * MB
         data = data_of(page)
-        assert data["embedded"]["form"] == "strongest"
-        shares.append(data["embedded"]["covered"])
+        assert data["embedded"]["self"]["form"] == "strongest"
+        shares.append(data["embedded"]["self"]["covered"])
         for block in data["blocks"]:
             # Each query has two or more stored keys, except the first, which may attend to one key.
             counts = decode_rows(block).embedded.sum(axis=2)
@@ -131,12 +150,11 @@ def test_queries_and_keys_are_stored_if_they_are_smaller() -> None:
     data = data_of(HeadView(of_vectors(2, 6, 512, 2)).to_html(max_mb=0.3))
     assert "blocks" not in data or data["blocks"] == []
     # Vectors that take less than 4 MB are embedded without rounding.
-    report = {name: data["embedded"][name] for name in ("form", "covered", "error")}
-    assert report == {"form": "vectors", "covered": 1.0, "error": 0.0}
+    assert data["embedded"] == {"self": {"form": "vectors", "covered": 1.0, "error": 0.0}}
     assert [len(data["errors"]), len(data["maps"])] == [2, 2]
     # With 64 dimensions, the queries and keys do not fit in 0.5 MB.
     data = data_of(HeadView(of_vectors(2, 6, 512, 64)).to_html(max_mb=0.5))
-    assert data["embedded"]["form"] == "strongest"
+    assert data["embedded"]["self"]["form"] == "strongest"
 
 
 def test_exact_means_every_weight() -> None:
@@ -222,7 +240,7 @@ def test_the_rest_of_a_row_is_spread_over_keys_that_were_scored(
     record = av.AttentionRecord({"self": stack})
     everything = embedded(record)
     data = embedded(record, sum(len(block["data"]) for block in everything["blocks"]) - 500)
-    assert data["embedded"]["form"] == "strongest"
+    assert data["embedded"]["self"]["form"] == "strongest"
     [block] = data["blocks"]
     decoded = decode_rows(block)
     scored = np.broadcast_to(layer.allowed(range(3), slice(0, 60)).numpy(), decoded.dense.shape)

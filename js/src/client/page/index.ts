@@ -57,8 +57,8 @@ export interface PageData {
   description: Description;
   /** Weights of layers, except layers whose queries and keys are embedded instead. */
   blocks: EmbeddedRows[];
-  /** Form of the embedded weights, and the share of all weights that they cover. */
-  embedded?: EmbeddedShare;
+  /** Form of the embedded weights of each stack, and the share of all weights that they cover. */
+  embedded?: Record<string, EmbeddedShare>;
   /**
    * Small maps of all heads, with one entry for each layer. Empty if the page has all weights and
    * few of them, because pooling them is fast. A layer with a short text may also have no entry,
@@ -207,7 +207,10 @@ export class PageTransport implements Transport {
   #description(): Description {
     const { description, embedded } = this.#data;
     if (!embedded) return description;
-    const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
+    const stacks = description.stacks.map((stack) => {
+      const share = embedded[stack.name];
+      return share ? { ...stack, embedded: share } : stack;
+    });
     return { ...description, stacks };
   }
 
@@ -221,7 +224,8 @@ export class PageTransport implements Transport {
     // If the page has only the strongest weights of each row, maps that are pooled from them would
     // show which keys were chosen, and not the small weights. The embedded maps were pooled from
     // all weights.
-    const canPool = embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
+    const canPool =
+      embedded?.[request.stack]?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
     const isFiner = smallMaps && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
     // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
     const needsPooling = !smallMaps || (numWeights > 0 && (isPart || (isFiner && canPool)));

@@ -101,10 +101,12 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const form = context.controls.value;
   const compact = form === "compact";
   const name = context.paneTitle?.value ?? props.name;
-  const { model, notes: texts = [], stacks: [first] = [] } = record.description.value ?? {};
+  const { model, notes: texts = [], stacks = [] } = record.description.value ?? {};
+  const [first] = stacks;
   const title = model || "attention";
   const changed = selection ? changedMark(selection.stack) : "";
-  const share = first?.embedded ? embeddedInWords(first.embedded, first) : null;
+  const shown = selection?.stack ?? first;
+  const share = shown?.embedded ? embeddedInWords(shown.embedded, shown, stacks.length > 1) : null;
   const notes = !embedded && (
     <>
       {/* In a narrow view with compact controls, the style sheet shows the subtitle here, below the

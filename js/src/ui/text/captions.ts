@@ -367,11 +367,12 @@ export function precision(
 
 /**
  * Return sentences about the weights that an exported page contains and their largest error, or
- * null if it contains all weights.
+ * null if it contains all weights. If the page has several stacks, the sentences name the stack.
  */
 export function embeddedInWords(
   embedded: EmbeddedShare,
-  stack?: Pick<StackDescription, "signed" | "measure">,
+  stack?: Pick<StackDescription, "signed" | "measure" | "name">,
+  isOneOfSeveral = false,
 ): string | null {
   const { form, error } = embedded;
   if (form === "all") return null;
@@ -382,7 +383,8 @@ export function embeddedInWords(
     ? "Other keys are shown as 0."
     : "The remaining weight of a query is spread evenly over its other keys.";
   const coverage = coverageInWords(embedded, stack);
-  return `This page contains each query’s strongest keys: ${coverage}, ${largest}. ${others}`;
+  const of = stack && isOneOfSeveral ? ` of the ${stackName(stack.name)}` : "";
+  return `This page contains each query’s strongest keys${of}: ${coverage}, ${largest}. ${others}`;
 }
 
 /**

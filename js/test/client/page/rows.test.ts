@@ -31,7 +31,11 @@ function blockOf({ header, data }: Pick<Case, "header" | "data">): EmbeddedRows 
 function sourceOf(fixtureCase: Pick<Case, "header" | "data">): Source {
   const embedded = { form: "strongest", covered: 0.9521, error: 0.0041 } as const;
   const blocks = [blockOf(fixtureCase)];
-  return new Source(new PageTransport(pageOf({ description: described(STACK), blocks, embedded })));
+  return new Source(
+    new PageTransport(
+      pageOf({ description: described(STACK), blocks, embedded: { [STACK.name]: embedded } }),
+    ),
+  );
 }
 
 /** Return all weights as [head][row][column]. */
