@@ -14,6 +14,7 @@ from attnviz.comparison.common import align_records
 from attnviz.comparison.comparison import Comparison
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.refusals import short_refusals
 
 _FORMS = (
     "pass two records, a model and two inputs, or several models and one input: compare(record_a, "
@@ -21,6 +22,7 @@ _FORMS = (
 )
 
 
+@short_refusals
 def compare(
     a: Any,
     b: Any = None,

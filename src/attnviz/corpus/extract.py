@@ -24,8 +24,10 @@ from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, check_options
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
+from attnviz.utils.refusals import short_refusals
 
 
+@short_refusals
 def extract_corpus(
     model: Any,
     texts: Any,

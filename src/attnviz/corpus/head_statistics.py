@@ -57,6 +57,7 @@ from attnviz.utils.arguments import (
     short_repr,
     whole_number,
 )
+from attnviz.utils.refusals import short_refusals
 
 # Maximum number of texts or records in which tokens are counted to find the rarest token of each
 # text.
@@ -70,6 +71,7 @@ _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", 
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
+@short_refusals
 def head_statistics(
     model: Any,
     texts: Any = None,

@@ -10,6 +10,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, whole_numbers
+from attnviz.utils.refusals import short_refusals
 from attnviz.views.position import with_layers
 from attnviz.views.show import show
 
@@ -22,6 +23,7 @@ _OF_CORPUS = frozenset(
 )
 
 
+@short_refusals
 def show_embedding_view(
     model: Any,
     texts: Any = None,

@@ -31,6 +31,7 @@ from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import SpoolFolders
 from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.refusals import short_refusals
 
 __all__ = ["extract"]
 
@@ -67,6 +68,7 @@ def extract(
 ) -> Any: ...
 
 
+@short_refusals
 def extract(
     model: Any,
     inputs: Any,

@@ -48,6 +48,7 @@ from attnviz.utils.arguments import format_named, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import report, show_progress
+from attnviz.utils.refusals import short_refusals
 
 Method = Literal[
     "gradient",
@@ -112,6 +113,7 @@ _NOTES: Mapping[str, str] = {
 }
 
 
+@short_refusals
 def attribute(
     model: Any,
     inputs: Any,

@@ -23,6 +23,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import show_progress
+from attnviz.utils.refusals import short_refusals
 
 # `sufficient_tokens` tries all subsets if at most this many tokens can be removed.
 _EXACT = 16
@@ -85,6 +86,7 @@ class ErasureCurve:
         )
 
 
+@short_refusals
 def erasure_curve(
     model: Any,
     inputs: Any,
@@ -256,6 +258,7 @@ class SufficientTokens:
         return tuple(self.tokens.text[position].strip("·") for position in self.positions)
 
 
+@short_refusals
 def sufficient_tokens(
     model: Any,
     inputs: Any,

@@ -24,6 +24,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import part_of, show_progress
+from attnviz.utils.refusals import short_refusals
 
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
@@ -97,6 +98,7 @@ class HeadEffects(Sequence[Values]):
         )
 
 
+@short_refusals
 def head_effects(
     model: Any,
     inputs: Any,

@@ -43,6 +43,7 @@ from attnviz.interventions.runner import Runner, outline_of_layer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.utils.refusals import short_refusals
 
 
 class ChangedRecord(AttentionRecord):
@@ -96,6 +97,7 @@ def intervene(
 ) -> Any: ...
 
 
+@short_refusals
 def intervene(
     model: Any,
     inputs: Any,

@@ -37,6 +37,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Pace, show_progress
+from attnviz.utils.refusals import short_refusals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,6 +214,7 @@ class LeftOut:
         )
 
 
+@short_refusals
 def left_out(
     model: Any,
     inputs: Any,

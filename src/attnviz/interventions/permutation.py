@@ -22,6 +22,7 @@ from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.numbers import format_small
+from attnviz.utils.refusals import short_refusals
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class PermutationEffect:
         return float(np.median(self.values))
 
 
+@short_refusals
 def permutation_effect(
     model: Any,
     inputs: Any,

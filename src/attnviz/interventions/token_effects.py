@@ -16,6 +16,7 @@ from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import show_progress
+from attnviz.utils.refusals import short_refusals
 
 # A token counts as a sink of the model if it is a sink in at least this share of the heads.
 _MANY_HEADS = 0.3
@@ -97,6 +98,7 @@ class TokenEffects:
         )
 
 
+@short_refusals
 def token_effects(
     model: Any,
     inputs: Any,

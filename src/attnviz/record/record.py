@@ -36,6 +36,7 @@ from attnviz.utils.arguments import (
     whole_number,
     whole_numbers,
 )
+from attnviz.utils.refusals import short_refusals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -710,6 +711,7 @@ def derive_record(
     return derived
 
 
+@short_refusals
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
     """Load a saved record.
 

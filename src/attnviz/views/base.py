@@ -25,6 +25,7 @@ from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_atomic
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
+from attnviz.utils.refusals import short_refusals
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
 from attnviz.views.trait_types import Choice, Controls, with_controls
 from attnviz.views.widget_code import WidgetCode, loader, shared_code
@@ -360,6 +361,13 @@ class View(anywidget.AnyWidget):
             if name not in skipped and not (value is None and trait.allow_none):
                 trait._validate(self, value)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Shorten the tracebacks of refused arguments of the class."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = short_refusals(cls.__init__)  # type: ignore[method-assign]
+
+    @short_refusals
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. Raise AttributeError if its name is public and not in the class."""
         if not name.startswith("_") and not hasattr(type(self), name):

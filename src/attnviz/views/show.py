@@ -19,6 +19,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import given_arguments, refuse_arguments, short_repr
 from attnviz.utils.docstrings import documented_names
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
+from attnviz.utils.refusals import short_refusals
 from attnviz.views.base import View
 from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
@@ -222,7 +223,7 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
     ]
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
     function.__signature__ = changed  # type: ignore[attr-defined]
-    return cast("ShowFunction[_RecordView]", function)
+    return cast("ShowFunction[_RecordView]", short_refusals(function))
 
 
 show_head_view = _show_function(
@@ -252,6 +253,7 @@ show_dashboard = _show_function(
 )
 
 
+@short_refusals
 def show_compare_view(
     a: Any,
     b: Any = None,
