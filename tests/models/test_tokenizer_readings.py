@@ -280,21 +280,25 @@ def test_a_tokenizer_may_contain_a_tokenizer_of_another_library(
     assert record.tokens.ids == expected.tokens.ids
 
 
-@pytest.fixture(scope="module")
-def mistral(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+@pytest.fixture(scope="module", params=["tekken", "sentencepiece"])
+def mistral(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, Any]:
     """Return a tiny Mistral, and its tokenizer of mistral-common."""
     package = pytest.importorskip("mistral_common", reason="pip install mistral-common")
-    folder = tmp_path_factory.mktemp("mistral")
-    file = Path(package.__file__).parent / "data" / "tekken_240911.json"
-    (folder / "tekken.json").symlink_to(file)
+    data, folder = Path(package.__file__).parent / "data", tmp_path_factory.mktemp("mistral")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.MistralConfig(
         **sizes, num_key_value_heads=1, intermediate_size=16, vocab_size=131_072
     )
-    config.save_pretrained(folder)
-    return transformers.MistralForCausalLM(
-        config
-    ).eval(), transformers.AutoTokenizer.from_pretrained(folder)
+    if request.param == "tekken":
+        (folder / "tekken.json").symlink_to(data / "tekken_240911.json")
+        config.save_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    else:
+        file = data / "mistral_instruct_tokenizer_241114.model.v7"
+        tokenizer = transformers.MistralCommonBackend(file)
+    return transformers.MistralForCausalLM(config).eval(), tokenizer
 
 
 CHAT = [
@@ -312,7 +316,7 @@ def test_chats_of_mistral_common(mistral: tuple[Any, Any]) -> None:
     own = tokenizer.apply_chat_template(CHAT, return_dict=True)["input_ids"]
     record = extract(model, CHAT, tokenizer=tokenizer)
     assert list(record.tokens.ids or ()) == own
-    assert record.tokens.text[1] == "[INST]"
+    assert "[INST]" in record.tokens.text
     generated = extract(model, CHAT, tokenizer=tokenizer, generate=2)
     assert list(generated.tokens.ids or ())[:-2] == own
     # A chat that ends with the assistant has no end-of-text token.
@@ -330,3 +334,16 @@ def test_a_note_on_a_truncated_chat_of_mistral_common(mistral: tuple[Any, Any]) 
     assert note in record.notes
     whole = extract(model, CHAT, tokenizer=tokenizer, truncation=count)
     assert "truncated" not in " ".join(whole.notes)
+
+
+def test_tokens_of_mistral_common_are_parts_of_the_text(mistral: tuple[Any, Any]) -> None:
+    """A character of several tokens is complete with the last one."""
+    model, tokenizer = mistral
+    text = "na\u00efve \U0001f642 \u4e2d\u6587"
+    for inputs in (text, [{"role": "user", "content": text}]):
+        record = extract(model, inputs, tokenizer=tokenizer)
+        assert "does not read" not in " ".join(record.notes)
+        shown = "".join(record.tokens.text)
+        assert "na\u00efve" in shown
+        assert "\ufffd" not in shown
+        assert "\u2581" not in shown

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from operator import eq
 from typing import Any
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.record.tokens import make_visible
-from attnviz.record.vocabulary import Alphabet, guess_alphabet, names_and_contents
+from attnviz.record.vocabulary import METASPACE, Alphabet, guess_alphabet, names_and_contents
 
 # Display text and content of a token. The content is the part of the text for which it stands, or
 # None if it stands for any text.
@@ -59,9 +59,24 @@ class Vocabulary:
         }
 
     @cached_property
+    def _bytes_of(self) -> Callable[[int], bytes] | None:
+        """Function that returns the bytes of a token, or None if the tokenizer has none.
+
+        The entries of Tekken, a tokenizer of mistral-common, lack the bytes of incomplete
+        characters. The bytes of a special token are empty.
+        """
+        wrapped = getattr(getattr(self.tokenizer, "tokenizer", None), "instruct_tokenizer", None)
+        bytes_of: Callable[[int], bytes] | None = getattr(
+            getattr(wrapped, "tokenizer", None), "id_to_byte_piece", None
+        )
+        return bytes_of
+
+    @cached_property
     def _alphabet(self) -> Alphabet:
         if self.tokenizer is None:
             return guess_alphabet(list(self._known.values()))
+        if self._bytes_of is not None:
+            return "code points"
         return alphabet_of(self.tokenizer)
 
     def _entries(self, ids: Sequence[int]) -> list[str | None]:
@@ -71,6 +86,9 @@ class Vocabulary:
         if self._has_source and self.tokenizer.convert_tokens_to_ids(entries) != list(ids):
             # A tokenizer with two vocabularies converts ids by that of the target.
             return [self._source.get(identifier) for identifier in ids]
+        if self._bytes_of is not None:
+            pieces = [self._bytes_of(identifier).decode("latin-1") for identifier in ids]
+            return [piece or entry for piece, entry in zip(pieces, entries, strict=True)]
         return entries
 
     def names(self, ids: Sequence[int], *, alphabet: Alphabet | None = None) -> list[Name]:
@@ -107,7 +125,13 @@ class Vocabulary:
             if self._has_source:
                 text = self.tokenizer.convert_tokens_to_string(self._entries(ids))
             else:
-                text = self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+                decode = partial(
+                    self.tokenizer.decode, list(ids), clean_up_tokenization_spaces=False
+                )
+                text = decode()
+                if self._alphabet == "metaspace" and METASPACE in text:
+                    # With special tokens, mistral-common returns the entries of the vocabulary.
+                    text = decode(skip_special_tokens=True)
         except Exception:  # noqa: BLE001 - names do not depend on a tokenizer that cannot decode
             return None
         return text if isinstance(text, str) else None
