@@ -38,6 +38,7 @@ class Vocabulary:
     ) -> None:
         self.tokenizer = tokenizer
         self.unknown = getattr(tokenizer, "unk_token_id", None)
+        self._delimiter = getattr(tokenizer, "word_delimiter_token", None)
         self._has_source = not target and hasattr(tokenizer, "get_src_vocab")
         self._known = entries or {}
 
@@ -97,9 +98,8 @@ class Vocabulary:
         The default of `alphabet` is that of the tokenizer.
         """
         entries = self._entries(ids)
-        delimiter = getattr(self.tokenizer, "word_delimiter_token", None)
         named = names_and_contents(
-            [" " if entry is not None and entry == delimiter else entry for entry in entries],
+            [" " if entry and entry == self._delimiter else entry for entry in entries],
             alphabet=alphabet or self._alphabet,
             # The entries of added tokens are literal text, which must not be decoded.
             literal=[identifier in self._added for identifier in ids],
