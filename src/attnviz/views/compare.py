@@ -102,6 +102,7 @@ class CompareView(TokenWindows, RecordView):
     """
 
     name: ClassVar[str] = "compare"
+    max_whole_text: ClassVar[int | None] = 100
     # A page needs no scores of heads for patterns such as "previous token", because this view does
     # not order heads by such scores.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})

@@ -38,5 +38,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
     """
 
     name: ClassVar[str] = "dashboard"
+    # The grid and the heat map show the whole text.
+    opens_at_end: ClassVar[bool] = False
     saves_chosen_heads: ClassVar[bool] = True
     opens_at_pattern: ClassVar[bool] = True

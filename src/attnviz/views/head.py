@@ -85,7 +85,10 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     query_window, key_window : list of two int, or None
         Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with
         stop excluded, at most 2,000 tokens. None shows all tokens of a text with up to 100 tokens,
-        and the first 64 tokens of a longer text. The caption states how much of the weight is on
+        and the first 64 tokens of a longer text. A view of a longer text opens with the pinned
+        token and its strongest key in sight. If no token is pinned, it opens at the generated
+        answer, or at the end of the prompt of a causal model. The caption states how much of the
+        weight is on
         keys outside the range. The strongest keys of a pinned query are listed even if they are
         outside. A click on such a key moves the range to it.
     orientation : {"vertical", "horizontal"}
@@ -101,6 +104,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "head"
+    max_whole_text: ClassVar[int | None] = 100
 
     combine = Choice(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, ClassVar
 
+import numpy as np
 import traitlets
 
+from attnviz.record.stack import AttentionStack
 from attnviz.views.position import PositionedView
+
+# Number of tokens of a default window.
+_WINDOW = 64
 
 
 class TokenWindows(PositionedView):
@@ -17,8 +22,15 @@ class TokenWindows(PositionedView):
     ----------
     query_window, key_window : list of two int, or None
         Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with
-        stop excluded. None is the default of the view.
+        stop excluded. None is the default of the view. If `token` or `key` is set to a token
+        outside the range, the range moves to it.
     """
+
+    #: Length of the longest text that is shown as a whole by default, or None for any length.
+    #: `js/src/views/head/state.ts` has the same number.
+    max_whole_text: ClassVar[int | None] = None
+    #: Whether a view of a longer text opens at the end of the prompt of a causal model.
+    opens_at_end: ClassVar[bool] = True
 
     query_window = traitlets.List(
         traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
@@ -26,6 +38,97 @@ class TokenWindows(PositionedView):
     key_window = traitlets.List(
         traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
     ).tag(sync=True)
+
+    # Whether `__init__` has finished. Windows that a caller passes are not moved.
+    _is_open = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._is_open = True
+
+    def _first_state(self, values: dict[str, Any], stack: Any) -> dict[str, Any]:
+        state = super()._first_state(values, stack)
+        windows = state.get("query_window"), state.get("key_window")
+        if self.max_whole_text is None or windows != (None, None):
+            return state
+        return state | self._opening_windows(state, stack)
+
+    def _opening_windows(self, state: Mapping[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        """Return the windows with which a view of a long text opens, or an empty dict.
+
+        They contain the token and the key that are pinned, and the strongest key of the token. If
+        nothing is pinned, they begin before the generated answer, or are the end of the prompt of a
+        causal model.
+        """
+        queries, keys = stack.query_tokens, stack.key_tokens
+        one_text = queries is keys
+        token, key = state.get("token"), state.get("key")
+        # The validators of the traits refuse tokens that do not exist.
+        try:
+            query_at = None if token is None else queries.position(token)
+            key_at = None if key is None else keys.position(key)
+        except (TypeError, ValueError, IndexError):
+            return {}
+        if query_at is None and key_at is None:
+            if not self.opens_at_end or not (stack.causal or queries.predictions):
+                return {}
+            answer = [prediction.query for prediction in queries.predictions]
+            window = (
+                _range_at(min(answer) - _WINDOW // 4, len(queries))
+                if answer
+                else _range_at(len(queries) - _WINDOW, len(queries))
+            )
+            if len(queries) <= (self.max_whole_text or 0):
+                return {}
+            return {"query_window": window} | ({"key_window": window} if one_text else {})
+        if query_at is not None and key_at is None:
+            heads = state.get("heads")
+            chosen = heads if isinstance(heads, list | tuple) else [heads]
+            key_at = _strongest_key(stack, state["layer"], chosen, query_at)
+        windows = {
+            "query_window": self._window_around(query_at, key_at if one_text else None, queries),
+            "key_window": self._window_around(key_at, query_at if one_text else None, keys),
+        }
+        return {name: window for name, window in windows.items() if window is not None}
+
+    def _window_around(
+        self, token: int | None, other: int | None, tokens: Sized
+    ) -> list[int] | None:
+        """Return a default window of a long text that contains a token, or None for a short text.
+
+        The window contains the token `other`, too, if it is near. If `token` is None, the window
+        is that around `other`.
+        """
+        if len(tokens) <= (self.max_whole_text or 0):
+            return None
+        shown = [position for position in (token, other) if position is not None]
+        if max(shown) - min(shown) >= _WINDOW // 2:
+            shown = shown[:1]
+        middle = (max(shown) + min(shown)) // 2
+        return _range_at(middle - _WINDOW // 2, len(tokens))
+
+    @traitlets.observe("token", "key")
+    def _bring_in_sight(self, change: Mapping[str, Any]) -> None:
+        token = change["new"]
+        if token is None or not self._is_open:
+            return
+        side = "query" if change["name"] == "token" else "key"
+        stack = self._stack_named(self.stack)
+        tokens = stack.query_tokens if side == "query" else stack.key_tokens
+        window = getattr(self, f"{side}_window") or self._default_window(tokens)
+        if window[0] <= token < window[1]:
+            return
+        size = window[1] - window[0]
+        moved = _range_at(token - size // 2, len(tokens), size)
+        is_shared = tokens is stack.key_tokens is stack.query_tokens
+        if is_shared and self.query_window == self.key_window:
+            self.query_window = self.key_window = moved
+        else:
+            setattr(self, f"{side}_window", moved)
+
+    def _default_window(self, tokens: Sized) -> list[int]:
+        limit = self.max_whole_text
+        return [0, len(tokens) if limit is None or len(tokens) <= limit else _WINDOW]
 
     @traitlets.validate("query_window", "key_window")
     def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
@@ -38,3 +141,30 @@ class TokenWindows(PositionedView):
                 f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
             )
         return window
+
+
+def _range_at(start: int, count: int, size: int = _WINDOW) -> list[int]:
+    """Return a range of `size` tokens from `start` on, or as near as `count` tokens allow."""
+    first = max(0, min(start, count - size))
+    return [first, min(first + size, count)]
+
+
+def _strongest_key(
+    stack: AttentionStack, layer: int, heads: Sequence[Any], query: int
+) -> int | None:
+    """Return the key with the largest mean weight of a query, apart from the first token.
+
+    Return None if the query attends to no other key, or if its weights cannot be computed.
+    """
+    chosen = [head for head in heads if head in range(stack.num_heads(layer))]
+    try:
+        row = stack.attention(layer).block(
+            chosen or range(stack.num_heads(layer)), slice(query, query + 1)
+        )
+    except (OSError, RuntimeError, ValueError):
+        # The view requests the weights, too, and shows the error.
+        return None
+    weights: np.ndarray[Any, Any] = row.float().mean(dim=0)[0].abs().cpu().numpy()
+    weights[0] = 0
+    weights = np.nan_to_num(weights)
+    return int(weights.argmax()) if weights.any() else None
