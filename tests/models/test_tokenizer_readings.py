@@ -298,6 +298,7 @@ def mistral(
     else:
         file = data / "mistral_instruct_tokenizer_241114.model.v7"
         tokenizer = transformers.MistralCommonBackend(file)
+        config.vocab_size = len(tokenizer)
     return transformers.MistralForCausalLM(config).eval(), tokenizer
 
 
