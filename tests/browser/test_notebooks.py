@@ -36,6 +36,7 @@ NAMES = (
     "does_it_matter",
     "head_atlas",
     "hybrid",
+    "first_word",
 )
 # Notebooks that train a model and assert their own numbers, which differ between machines.
 TRAINED = {"fine_tuning", "three_tasks"}
