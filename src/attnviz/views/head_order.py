@@ -120,6 +120,22 @@ class HeadOrder(HeadRoles):
         order = {"order": names[0]} if names else {}
         return super()._first_state(order | values, stack)
 
+    def _largest_head(self) -> tuple[str, int, int] | None:
+        """Return stack, layer and head with the first of the order by own scores."""
+        scores = self.scores.get(self.order)
+        if not scores:
+            return super()._largest_head()
+        numbers: list[tuple[float, tuple[str, int, int]]] = [
+            (number, (name, layer, head))
+            for name, rows in scores.items()
+            for layer, row in zip(self._stack_named(name).layers, rows, strict=True)
+            for head, number in enumerate(row)
+            if number
+        ]
+        by_size = self.order in self._given_notes or any(number < 0 for number, _ in numbers)
+        size = abs if by_size else float
+        return max(numbers, key=lambda entry: size(entry[0]))[1] if numbers else None
+
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
         from attnviz.analysis import MEASURES, measures_of

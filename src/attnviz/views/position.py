@@ -110,6 +110,10 @@ class HeadsView(View):
         """Return the name of the stack that is shown by default."""
         raise NotImplementedError
 
+    def _largest_head(self) -> tuple[str, int, int] | None:
+        """Return stack, layer and head with the largest number, or None if none is the largest."""
+        return None
+
     def _first_layer(self, stack: Any) -> int:
         """Return the number of the layer that is shown by default."""
         first: int = stack.layers[0]

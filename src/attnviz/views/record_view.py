@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _POSITION = frozenset(
     {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
 )
+# Arguments that choose what is shown first.
+_PLACE = frozenset({"layer", "heads", "token", "key", "prediction"})
 
 
 class RecordView(PositionedView):
@@ -121,6 +124,8 @@ class RecordView(PositionedView):
         opening = self._opening(traits)
         if opening is None:
             super().__init__(**traits)
+            if not {name for name, value in traits.items() if value is not None} & _PLACE:
+                self._open_at_largest()
         else:
             position = {"layer": opening["layer"], "heads": [opening["head"]]}
             super().__init__(**(traits | position))
@@ -150,6 +155,35 @@ class RecordView(PositionedView):
             # request the weights and show the error.
             return None
         return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
+
+    def _open_at_largest(self) -> None:
+        """Show the head with the largest number, if the numbers are not weights of the model."""
+        head = self._largest_head()
+        if head is not None:
+            stack, layer, number = head
+            with self.hold_trait_notifications():
+                self.stack, self.layer = stack, layer
+            self.heads = [number]
+
+    def _largest_head(self) -> tuple[str, int, int] | None:
+        """Return stack, layer and head with the largest absolute number, or None for weights.
+
+        Return None, too, if a view would have to wait until all numbers are computed.
+        """
+        stack = self._stack_named(self.stack)
+        if not self.opens_at_pattern or not stack.signed or stack.linear:
+            return None
+        count = sum(stack.heads_per_layer) * len(stack.query_tokens) * len(stack.key_tokens)
+        if count > MAX_WEIGHTS:
+            return None
+        every_query = slice(0, len(stack.query_tokens))
+        largest = [
+            (float(stack.attention(layer).block([head], every_query).abs().max()), layer, head)
+            for layer in stack.layers
+            for head in range(stack.num_heads(layer))
+        ]
+        size, layer, head = max(largest, key=itemgetter(0))
+        return (stack.name, layer, head) if size > 0 else None
 
     def _clip_heads(self) -> None:
         opening = self.opening
