@@ -96,6 +96,11 @@ def test_a_cache_argument_is_refused(kind: str, argument: str) -> None:
     extract(model, {"input_ids": IDS[:1], argument: None})
 
 
+# Causal mask that allows no key for token 4.
+ONE_EMPTY_ROW = torch.ones(8, 8, dtype=torch.bool).tril()
+ONE_EMPTY_ROW[4] = False
+
+
 def masks_by_kind() -> dict[str, torch.Tensor]:
     """Return masks for two examples. The first token of the second one is masked."""
     full = torch.ones(2, 1, 8, 8, dtype=torch.bool).tril()
@@ -155,28 +160,29 @@ def test_tokens_cannot_be_added_to_masks_of_pairs(*, by_kind: bool) -> None:
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -1e4, None])
-def test_a_query_without_allowed_keys_has_a_note(implementation: str, lowest: float | None) -> None:
-    """A softmax of logits that are all lowered is not 0. A boolean mask removes the keys."""
-    if lowest is None and implementation == "eager":
-        pytest.skip("eager attention adds boolean masks")
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -1e4])
+def test_a_query_whose_keys_are_all_lowered_has_a_note(implementation: str, lowest: float) -> None:
+    """A softmax of logits that are all lowered by finite numbers is not 0."""
     model = make_model("llama", "eager")
-    allowed = torch.ones(8, 8, dtype=torch.bool).tril()
-    allowed[4] = False
-    mask: Any = allowed[None, None]
-    if lowest is not None:
-        mask = torch.zeros(1, 1, 8, 8).masked_fill(~mask, lowest)
+    mask = torch.zeros(1, 1, 8, 8).masked_fill(~ONE_EMPTY_ROW, lowest)
     inputs = {"input_ids": IDS[:1], "attention_mask": mask}
-    if lowest is not None:
-        with torch.no_grad():
-            own = model(**inputs, output_attentions=True).attentions[0][0, :, 4]
-        assert_allclose(own.sum(dim=-1), 1, rtol=1e-5)
+    with torch.no_grad():
+        own = model(**inputs, output_attentions=True).attentions[0][0, :, 4]
+    assert_allclose(own.sum(dim=-1), 1, rtol=1e-5)
     model.set_attn_implementation(implementation)
     record = extract(model, inputs)
     assert not record.to_numpy()[0][:, 4].any()
-    assert ("lowers the logits of all keys for token 4." in " ".join(record.notes)) == (
-        lowest is not None
-    )
+    assert "lowers the logits of all keys for token 4." in " ".join(record.notes)
+
+
+@pytest.mark.parametrize("boolean", [False, True])
+def test_a_query_whose_keys_are_all_removed_has_no_note(*, boolean: bool) -> None:
+    mask = ONE_EMPTY_ROW[None, None]
+    if not boolean:
+        mask = torch.zeros(1, 1, 8, 8).masked_fill(~mask, -torch.inf)
+    record = extract(make_model("llama", "sdpa"), {"input_ids": IDS[:1], "attention_mask": mask})
+    assert not record.to_numpy()[0][:, 4].any()
+    assert "all keys" not in " ".join(record.notes)
 
 
 def test_encoder_outputs_as_input_are_refused() -> None:
