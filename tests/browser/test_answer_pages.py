@@ -8,9 +8,13 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from attnviz.record.tokens import Candidate
 from browser.pages import figure, texts
+from unit.records import given_record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Locator, Page
 
     from browser.pages import Show
@@ -84,3 +88,16 @@ def test_a_prediction_shows_the_row_of_the_token_before_it(
     root.get_by_role("checkbox", name="as query").check()
     expect(answer_of(root)).to_contain_text("lay as query, predicted with")
     expect(root.locator(".av-summary")).to_contain_text("Query 15, “lay”")
+
+
+@pytest.mark.parametrize("name", ["HeadView", "MatrixView", "ModelView", "Dashboard"])
+def test_the_classes_of_a_classifier_are_shown_at_once(
+    name: str, page: Page, tmp_path: Path
+) -> None:
+    plain = given_record()
+    classes = [Candidate("positive <b>", 2, 0.75), Candidate("negative", 0, 0.25)]
+    record = av.AttentionRecord(plain.stacks, classes=classes)
+    page.goto(getattr(av, name)(record).save(tmp_path / "x.html").as_uri())
+    shown = page.locator(".av-classes")
+    expect(shown).to_have_count(1)
+    expect(shown.get_by_role("listitem")).to_have_text([r"✓ positive <b> 0.75", "negative 0.25"])

@@ -445,6 +445,12 @@ export interface DescribeRequest {
   part?: number;
 }
 
+export interface Candidate {
+  text: string;
+  id: number;
+  probability: number;
+}
+
 /**
  * Height and width of an image in pixels.
  *
@@ -517,12 +523,6 @@ export interface PatchGrid {
   start: number;
   rows: number;
   columns: number;
-}
-
-export interface Candidate {
-  text: string;
-  id: number;
-  probability: number;
 }
 
 export interface Prediction {
@@ -602,6 +602,8 @@ export interface Description {
   file?: string;
   /** Sentences about the record that the view shows. */
   notes: string[];
+  /** Most probable classes of a classifier. Omitted for other models. */
+  classes?: Candidate[];
   /** Height and width of each image in the model's input. Omitted without images. */
   images?: ImageHeader[];
   stacks: StackDescription[];

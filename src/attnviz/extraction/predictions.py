@@ -1,11 +1,11 @@
-"""Functions that compute a model's predictions for the tokens of a produced text.
+"""Functions that compute a model's predictions: of the tokens of a produced text, or of classes.
 
 A produced text is a text that the model generated, or that it was forced to produce.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,37 @@ def num_logits(batch: Batch) -> int:
     if not first:
         return 1
     return batch.sequences[_sequence_name(batch)].length - min(first)
+
+
+def class_names(model: Any, ids: Iterable[int]) -> list[str]:
+    """Return the names of the classes of a classifier."""
+    labels = getattr(model.config, "id2label", None) or {}
+    return [str(labels.get(class_id, f"class {class_id}")) for class_id in ids]
+
+
+def predicted_classes(model: Any, batch: Batch, outputs: Any, example: int) -> list[Candidate]:
+    """Return the most probable classes of an example, or an empty list without classes.
+
+    The probabilities are those of a softmax, or of one sigmoid per class if several classes of the
+    model can be true at once.
+    """
+    logits = getattr(outputs, "logits", None)
+    config = getattr(model, "config", None)
+    if (
+        not isinstance(logits, torch.Tensor)
+        or logits.dim() != 2
+        or not 1 < logits.shape[-1] == getattr(config, "num_labels", None)
+        or len(logits) != batch.size
+        or not bool(torch.isfinite(row := logits[example].detach().float()).all())
+    ):
+        return []
+    several = getattr(config, "problem_type", None) == "multi_label_classification"
+    shares = torch.sigmoid(row) if several else torch.softmax(row, dim=-1)
+    best, ids = (values.tolist() for values in shares.topk(min(_NUM_CANDIDATES, len(shares))))
+    return [
+        Candidate(name, identifier, probability)
+        for name, identifier, probability in zip(class_names(model, ids), ids, best, strict=True)
+    ]
 
 
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:

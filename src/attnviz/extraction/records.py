@@ -26,7 +26,7 @@ from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import attend_fully, name_of
 from attnviz.extraction.modules import TEXTS_OF_STACKS
 from attnviz.extraction.options import CaptureOptions
-from attnviz.extraction.predictions import add_predictions
+from attnviz.extraction.predictions import add_predictions, predicted_classes
 from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import ChosenMask
@@ -34,7 +34,7 @@ from attnviz.record.ranks import BlockRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.spool import Spool
-from attnviz.record.tokens import quote
+from attnviz.record.tokens import Candidate, quote
 from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
@@ -159,6 +159,7 @@ def records_of_forward(
                 *notes,
             ],
             encoder.title,
+            classes=predicted_classes(loaded.model, batch, forward.outputs, index),
         )
         for index in range(batch.size)
     ]
@@ -315,6 +316,8 @@ def _record(
     tokens: RecordTokens,
     notes: Sequence[str],
     title: str,
+    *,
+    classes: Sequence[Candidate],
 ) -> AttentionRecord:
     stack_tokens, record_stacks = tokens.tokens(index), {}
     for name, (queries, keys) in stack_tokens.items():
@@ -345,4 +348,5 @@ def _record(
             *(tokens.notes if has_grids else []),
         ],
         images=tokens.pictures(index) if has_grids else [],
+        classes=classes,
     )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from attnviz.extraction.inputs.batch import Batch
+from attnviz.extraction.predictions import class_names
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.example import Example, answering_stack
@@ -406,6 +407,5 @@ def _id_of(token: Any, model: Any, tokenizer: Any, count: int, *, classes: bool)
 
 def texts_of(ids: Any, model: Any, tokenizer: Any, *, classes: bool) -> list[str]:
     if classes:
-        labels = getattr(model.config, "id2label", None) or {}
-        return [str(labels.get(class_id, f"class {class_id}")) for class_id in ids]
+        return class_names(model, ids)
     return [text.strip("·") or text for text in token_texts(list(ids), tokenizer)]

@@ -486,6 +486,7 @@ def changed_record(
         model=f"{record.model} (changed)" if record.model else "changed",
         notes=[*record.notes, *notes, f"{effect}."],
         images=record.images,
+        classes=record.classes,
     )
     made.mapped_files = record.mapped_files
     made.effect, made.changes = effect, changes

@@ -24,7 +24,7 @@ from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import check_image
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
-from attnviz.record.tokens import Tokens, quote
+from attnviz.record.tokens import Candidate, Tokens, quote
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
     as_list,
@@ -60,6 +60,9 @@ class AttentionRecord:
     images : sequence of ndarray
         Images that the model received, uint8, (height, width, 3). The attribute `grids` of the
         stacks' tokens states which tokens are patches of which image.
+    classes : sequence of Candidate
+        Classes that a classifier predicted for the example, with their probabilities, the most
+        probable first. Views show them. Empty for other models.
 
     Raises
     ------
@@ -82,6 +85,7 @@ class AttentionRecord:
         model: str = "",
         notes: Sequence[str] = (),
         images: Sequence[Any] = (),
+        classes: Sequence[Candidate] = (),
     ) -> None:
         if not stacks:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
@@ -97,6 +101,9 @@ class AttentionRecord:
         #: Files from which the record, or a record it was computed from, was loaded. Its arrays may
         #: be memory-mapped from them. Empty if nothing was loaded.
         self.mapped_files: tuple[MappedFile, ...] = ()
+        self.classes = tuple(classes)
+        if not all(isinstance(entry, Candidate) for entry in self.classes):
+            raise TypeError(f"classes must be Candidates; got {short_repr(self.classes)}")
         self.images = tuple(
             check_image(image, f"images[{index}]") for index, image in enumerate(images)
         )
@@ -695,7 +702,7 @@ def derive_record(
     model: str | None = None,
     notes: Sequence[str] | None = None,
 ) -> AttentionRecord:
-    """Return a record of `stacks` with the images of `record`.
+    """Return a record of `stacks` with the images and classes of `record`.
 
     If `model` or `notes` is None, the result has that of `record`. It also has the `mapped_files`
     of `record`, because the layers of `stacks` may use arrays that are memory-mapped from these
@@ -706,6 +713,7 @@ def derive_record(
         model=record.model if model is None else model,
         notes=record.notes if notes is None else notes,
         images=record.images,
+        classes=record.classes,
     )
     derived.mapped_files = record.mapped_files
     return derived

@@ -20,7 +20,7 @@ from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack, sibling_stacks
-from attnviz.record.tokens import Prediction, Tokens
+from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
 
@@ -175,6 +175,8 @@ class Description(TypedDict):
         Model name without characters that file names cannot have. Omitted if the model has no name.
     notes : list of str
         Sentences about the record that the view shows.
+    classes : list of Candidate
+        Most probable classes of a classifier. Omitted for other models.
     images : list of ImageHeader
         Height and width of each image in the model's input. Omitted without images.
     siblings : list of list of SiblingStack
@@ -185,6 +187,7 @@ class Description(TypedDict):
     model: str
     file: NotRequired[str]
     notes: list[str]
+    classes: NotRequired[list[Candidate]]
     images: NotRequired[list[ImageHeader]]
     stacks: list[StackDescription]
     siblings: NotRequired[list[list[SiblingStack]]]
@@ -214,6 +217,7 @@ def describe(record: AttentionRecord) -> Description:
         "model": record.model,
         **({"file": file} if file else {}),
         "notes": list(record.notes),
+        **({"classes": list(map(asdict, record.classes))} if record.classes else {}),
         **({"images": sizes} if sizes else {}),
         "stacks": stacks,
         **({"siblings": siblings} if siblings else {}),

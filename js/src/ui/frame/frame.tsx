@@ -17,7 +17,7 @@ import type { Shortcut } from "../controls/keys";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { OfferedFilePlace } from "../exports/offered-file";
-import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
+import { GeneratedTokenCursor, PredictedClasses, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, pairChoices } from "../pairs";
@@ -127,6 +127,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     <SelectionControls {...props} selection={own} />
   );
   const cursor = own && <GeneratedTokenCursor context={context} />;
+  const classes = !embedded && <PredictedClasses record={record} />;
   const inPanel = selection && compact && (own || options) && (
     <>
       {stackChoice}
@@ -187,6 +188,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
             {props.work}
           </>
         ))}
+      {classes}
       {/* With this key, Preact keeps the elements of the plot when the controls above it change. */}
       <Fragment key="body">
         {/* Screen readers read the summary when it changes, except while tokens are generated. */}

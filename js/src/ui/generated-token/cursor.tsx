@@ -4,13 +4,15 @@
  */
 
 import { useEffect } from "preact/hooks";
-import type { Prediction } from "../../client/protocol";
+import type { Candidate, Prediction } from "../../client/protocol";
+import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { bound, StepSlider, Switch } from "../controls/fields";
 import { formatProbability, quotedAt } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
-import { isGenerating, type RecordState } from "../view/record";
+import { isGenerating, type RecordState, type RecordStore } from "../view/record";
 import { assign } from "../view/state";
+import { baseName } from "../what-if/changed-run";
 
 /**
  * Move the window of visible tokens so that it contains the pinned query, after each change of the
@@ -79,7 +81,14 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
               </span>
             )}
           </p>
-          <Candidates of={prediction} />
+          <Candidates
+            of={
+              isAmong(prediction)
+                ? prediction.candidates
+                : [...prediction.candidates, prediction.token]
+            }
+            chosen={prediction.token}
+          />
         </>
       ) : (
         <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>
@@ -88,15 +97,20 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
   );
 }
 
-/** Render the candidates, and also the produced token if it is not among them. */
-function Candidates({ of: { candidates, token } }: { of: Prediction }) {
-  const among = candidates.some(({ id }) => id === token.id);
+/** Return whether the produced token is among the candidates. */
+function isAmong({ candidates, token }: Prediction): boolean {
+  return candidates.some(({ id }) => id === token.id);
+}
+
+/** Render candidates with their probabilities, and mark the chosen one. */
+function Candidates(props: { of: readonly Candidate[]; chosen?: Candidate | undefined }) {
+  const chosen = props.chosen?.id;
   return (
     <ol class="av-candidates" aria-label="Candidates">
-      {(among ? candidates : [...candidates, token]).map(({ id, text, probability }) => (
-        <li key={id} aria-current={id === token.id ? "true" : undefined}>
+      {props.of.map(({ id, text, probability }) => (
+        <li key={id} aria-current={id === chosen ? "true" : undefined}>
           <span class="av-generated-token" title={text}>
-            {id === token.id ? "✓ " : ""}
+            {id === chosen ? "✓ " : ""}
             {printable(text)}
           </span>{" "}
           <span class="av-number">{formatProbability(probability)}</span>
@@ -104,5 +118,19 @@ function Candidates({ of: { candidates, token } }: { of: Prediction }) {
         </li>
       ))}
     </ol>
+  );
+}
+
+/** Render the classes that a classifier predicted. In a changed run, they are those before it. */
+export function PredictedClasses({ record }: { record: RecordStore }) {
+  const classes = record.description.value?.classes ?? [];
+  const stack = record.selection.value?.stack;
+  if (classes.length === 0 || !stack) return null;
+  const isBefore = baseName(stack) !== withoutNumber(stack.name);
+  return (
+    <div class="av-row av-classes">
+      <span class="av-label">{isBefore ? "Predicted before the change" : "Predicted"}</span>
+      <Candidates of={classes} chosen={classes[0]} />
+    </div>
   );
 }

@@ -34,7 +34,7 @@ from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.ranks import BlockRanks, IndexerRanks, SummaryRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Candidate, Tokens
 from attnviz.record.units import UnitAttention, in_units
 
 #: Version of the file format. Files with another version cannot be loaded.
@@ -62,6 +62,7 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         "format": FORMAT,
         "model": record.model,
         "notes": list(record.notes),
+        **({"classes": msgspec.to_builtins(record.classes)} if record.classes else {}),
         "stacks": [
             {
                 # Each name is written once, also if the caller's stacks have the same name.
@@ -125,7 +126,10 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
         )
     notes = msgspec.convert(header["notes"], list[str])
     images = [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))]
-    return AttentionRecord(stacks, model=header["model"], notes=notes, images=images)
+    classes = msgspec.convert(header.get("classes", []), list[Candidate])
+    return AttentionRecord(
+        stacks, model=header["model"], notes=notes, images=images, classes=classes
+    )
 
 
 class _Writer:
