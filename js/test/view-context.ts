@@ -4,6 +4,7 @@ import type { Source } from "../src/client/source";
 import { PALETTES, type ThemeName } from "../src/ui/colors/palette";
 import type { ViewContext } from "../src/ui/view/define-view";
 import { createHistory } from "../src/ui/view/history";
+import { createOldPicture } from "../src/ui/view/old-picture";
 import { createRecordStore, type RecordState } from "../src/ui/view/record";
 import { makeSignals, type Signals } from "../src/ui/view/state";
 
@@ -25,12 +26,13 @@ export function setUpView<State extends RecordState>(
   onTestFinished(() => controller.abort());
   const state = makeSignals<State>(fields);
   const common = state as unknown as Signals<RecordState>;
+  const record = createRecordStore(source, common, controller.signal);
   const context: ViewContext<State> = {
     root: document.createElement("div"),
     source,
     state,
     common,
-    record: createRecordStore(source, common, controller.signal),
+    record,
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),
@@ -39,6 +41,7 @@ export function setUpView<State extends RecordState>(
     controls: signal("full"),
     embedded: false,
     setDrawn: () => undefined,
+    oldPicture: createOldPicture(record, common, signal({}), signal(true), signal(true)),
     ended: controller.signal,
   };
   return { state, context, controller };

@@ -183,7 +183,7 @@ export function HeadStrip(props: {
       )}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
       <div
-        class="av-wrapping av-strip"
+        class={`av-wrapping av-strip${record.hasOldMaps.value ? " av-old-maps" : ""}`}
         ref={strip}
         onKeyDown={onKeyDown}
         onPointerLeave={() => onHover?.(null)}

@@ -9,7 +9,7 @@
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
-import type { StackDescription, TokenList } from "../../client/protocol";
+import type { StackDescription } from "../../client/protocol";
 import type { Connection } from "../../client/transport";
 import { bound, Choice } from "../controls/fields";
 import { HeadStrip, HeadTools } from "../controls/heads";
@@ -21,10 +21,11 @@ import { GeneratedTokenCursor, PredictedClasses, useRevealed } from "../generate
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, pairChoices } from "../pairs";
-import { changedMark, embeddedInWords, laterInWords, quoted, stackName } from "../text/captions";
+import { changedMark, embeddedInWords, laterInWords, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
 import { atLayer, firstSiblings, layerText } from "../view/model-layers";
+import { selectionInWords } from "../view/old-picture";
 import { openingInWords } from "../view/opening";
 import {
   type Generating,
@@ -32,7 +33,6 @@ import {
   type Job,
   RECORD_DEFAULTS,
   type RecordState,
-  type RecordStore,
   type Selection,
 } from "../view/record";
 import { assign } from "../view/state";
@@ -141,11 +141,13 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       {cursor}
     </>
   );
+  // The frame around panes dims all of them.
+  const isOld = !embedded && context.oldPicture.isOld.value;
   const opening = own ? openingInWords(common.opening.value, own) : "";
   const Root = embedded ? "section" : "div";
   return (
     <Root
-      class={`av-vertical av-frame${compact ? " av-compact" : ""}`}
+      class={`av-vertical av-frame${compact ? " av-compact" : ""}${isOld ? " av-old" : ""}`}
       aria-label={embedded ? name : undefined}
       {...helpKeys(helping)}
     >
@@ -159,7 +161,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
               {changed && <strong class="av-changed">{changed}</strong>}{" "}
               <span class="av-subtitle">{props.subtitle}</span>
             </div>
-            <Passing record={record} />
+            <Passing {...context} />
           </>
         )}
         <Actions {...props} helping={helping} more={inPanel} />
@@ -168,7 +170,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       {!embedded && (
         <>
           {!compact && notes}
-          <Standing record={record} />
+          <Standing {...context} />
           {record.job.value && <Waiting job={record.job.value} />}
           {BUNDLE_FOR !== "page" && <Generation generating={common._generating} />}
         </>
@@ -195,7 +197,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
         <p class="av-unseen av-summary" aria-live={isGenerating(common) ? "off" : "polite"}>
           {props.summary}
         </p>
-        {own && <p class="av-printed">{selectionInWords(own)}</p>}
+        {/* This line is visible only in print, where the controls are hidden. */}
+        {own && <p class="av-printed">{inPrint(own)}</p>}
         <OfferedFilePlace offered={context.offered} />
         {props.children}
       </Fragment>
@@ -208,22 +211,10 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 
 const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
-/**
- * Describe stack, layer, heads and pins in one line. The line is visible only in print, where the
- * controls are hidden.
- */
-function selectionInWords(selection: Selection): string {
-  const { stack, layer, chosen, queries, keys, token, key } = selection;
-  const heads = `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
-  const pin = (side: string, { text }: TokenList, index: number | null): string[] =>
-    index === null ? [] : [`${side} ${quoted(text[index] ?? "")} (${index})`];
-  return [
-    stackName(stack.name),
-    `layer ${layer}`,
-    chosen.length === 0 ? "no head chosen" : heads,
-    ...pin("query", queries, token),
-    ...pin("key", keys, key),
-  ].join(" · ");
+function inPrint(selection: Selection): string {
+  const { chosen, pins } = selectionInWords(selection);
+  const indices = [selection.token, selection.key];
+  return [...chosen, ...pins.filter((_, i) => indices[i] !== null)].join(" · ");
 }
 
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selection: Selection }) {
@@ -403,7 +394,7 @@ export function Footer(props: {
 }
 
 const STANDS: { [connection in Connection & string]?: string } = {
-  unanswered: "The kernel does not answer. It is busy or gone. The picture stays.",
+  unanswered: "The kernel does not answer. It is busy or gone.",
   detached:
     "This view was stored without its kernel, which has the weights. In a notebook, run the cell " +
     'again. For readers without a kernel, use view.snapshot() or view.save("view.html").',
@@ -433,9 +424,11 @@ function Message(props: {
  * "Try again" sends the requests again. It is missing if no kernel can answer, because the view was
  * stored without its kernel.
  */
-function Standing({ record }: { record: RecordStore }) {
+function Standing({ record, oldPicture }: RecordContext) {
   const [connection, error] = [record.connection.value, record.error.value];
   const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined);
+  const { isOld, inWords } = oldPicture;
+  const hasRemains = isOld.value || (error === null && connection === "unanswered");
   const canRetry = error !== null || connection !== "detached";
   return (
     <div role="status">
@@ -444,7 +437,10 @@ function Standing({ record }: { record: RecordStore }) {
           class={error === null ? "" : "av-error"}
           button={canRetry && { text: "Try again", press: record.retry }}
         >
-          <span>{text}</span>
+          <span>
+            {text}
+            {hasRemains && <span class="av-remains"> {inWords("did not arrive")}</span>}
+          </span>
         </Message>
       )}
     </div>
@@ -458,14 +454,15 @@ function Standing({ record }: { record: RecordStore }) {
  * The message covers the title. Therefore, it moves no other part of the view when it appears, and
  * it hides no control of the plot.
  */
-function Passing({ record }: { record: RecordStore }) {
+function Passing({ record, oldPicture }: RecordContext) {
   const connection = record.error.value === null ? record.connection.value : "ready";
   const title = "Cancel the computation. Other parts of the view stay.";
+  const remains = oldPicture.isOld.value && ` ${oldPicture.inWords("has not arrived")}`;
   return (
     <div role="status" class="av-passing-place">
       {connection === "waiting" && (
         <Message class="av-passing">
-          <span>Waiting for the kernel …</span>
+          <span>Waiting for the kernel …{remains}</span>
         </Message>
       )}
       {typeof connection === "object" && (
@@ -474,6 +471,7 @@ function Passing({ record }: { record: RecordStore }) {
              it is hidden from them. */}
           <span class="av-unseen">The kernel computes {connection.doing}.</span>
           <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
+          {remains && <span>{remains}</span>}
         </Message>
       )}
     </div>

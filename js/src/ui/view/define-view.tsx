@@ -6,7 +6,7 @@
  * The file of a view passes its name, the defaults of its state and a component to `defineView`.
  */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import { KernelChannel, recordNumber, type WidgetModel } from "../../client/kernel";
 import type { PageData } from "../../client/page";
@@ -27,6 +27,7 @@ import generatedTokenCss from "../generated-token/cursor.css";
 import imageCss from "../image/image.css";
 import type { ImageRoom } from "../image/state";
 import { createHistory, followReader, type History, historyKey } from "./history";
+import { createOldPicture, type OldPicture } from "./old-picture";
 import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
@@ -86,8 +87,13 @@ export interface RecordContext {
    * newer picture are loading. The id is a text that names what is drawn, for example the view,
    * stack and layer. Less urgent requests wait until a picture is drawn. The id also becomes an
    * attribute of `root` (see `markDrawn`).
+   *
+   * `keeps` says whether the view shows an older picture while `drawnId` is null (see
+   * `old-picture.ts`). By default, it does.
    */
-  setDrawn: (drawnId: string | null) => void;
+  setDrawn: (drawnId: string | null, keeps?: boolean) => void;
+  /** Picture of an earlier choice that the view still shows. */
+  oldPicture: OldPicture;
   /** Signal that is aborted when the view is removed. */
   ended: AbortSignal;
 }
@@ -193,6 +199,7 @@ function open<S extends RecordState>(
   const { live } = source.transport;
   const common = state as unknown as Signals<RecordState>;
   const drawn = signal<string | null>(null);
+  const keepsPicture = signal(true);
   const record = createRecordStore(source, common, ended, drawn, takeUp);
   root.classList.add("attnviz");
   keepKeys(root, ended);
@@ -241,10 +248,20 @@ function open<S extends RecordState>(
     ...{ root, source, state, common, record, history, theme, width, figure, controls, ended },
     offered: signal(null),
     embedded: false,
-    setDrawn: (drawnId) => {
+    setDrawn: (drawnId, keeps = true) => {
       markDrawn(root, drawnId);
-      drawn.value = drawnId;
+      batch(() => {
+        drawn.value = drawnId;
+        keepsPicture.value = keeps;
+      });
     },
+    oldPicture: createOldPicture(
+      record,
+      common,
+      history.now,
+      computed(() => drawn.value !== null),
+      keepsPicture,
+    ),
     palette: computed(() => paletteOf(theme.value, figure)),
   };
   const View = definition.component;

@@ -4,7 +4,7 @@
  * the reader, with all changes of the traits that follow from it.
  */
 
-import { batch, computed, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
 
 /** Values of the traits that undo and redo can change, by name of the trait. */
@@ -76,6 +76,8 @@ export function createHistory(
   };
 
   return {
+    /** Current snapshot: all traits that the reader can change. */
+    now: now as ReadonlySignal<Snapshot>,
     canUndo: computed(() => steps.value.past.length > 0),
     canRedo: computed(() => steps.value.future.length > 0),
     undo: () => {

@@ -455,6 +455,8 @@ export function createRecordStore(
      * until the new ones are loaded.
      */
     maps: computed(() => maps.latest.value?.answer ?? null),
+    /** Whether `maps` belong to another layer. */
+    hasOldMaps: computed(() => maps.latest.value !== null && maps.current.value === null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
@@ -467,6 +469,8 @@ export function createRecordStore(
      * query is pinned.
      */
     scores,
+    /** Whether the scores that the chosen order of the heads needs are missing. */
+    ordering: computed(() => ordered.value !== null && scores.value === null),
     /**
      * Weights of all heads of the stack from the pinned query to the pinned key. null if one of the
      * two is not pinned, or until the weights are loaded.

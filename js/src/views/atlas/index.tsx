@@ -74,7 +74,9 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       effect(() => {
         const [selection, settled] = [record.selection.value, store.settled.value];
         const at = selection && `${selection.stack.name}:${selection.layer}`;
-        context.setDrawn(settled && at !== null && gridDrawn.value === at ? `atlas:${at}` : null);
+        const done = settled && at !== null && gridDrawn.value === at;
+        // The numbers of another head or stack disappear until the new ones arrive.
+        context.setDrawn(done ? `atlas:${at}` : null, false);
       }),
     [],
   );

@@ -76,7 +76,9 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     const drawnId = store.drawnId.value;
     const detail = !store.showsDetail.value || store.detailDrawn.value;
     const done = store.gridDrawn.value === drawnId && detail && !store.reordering.value;
-    context.setDrawn(done ? drawnId : null);
+    // Only the detail keeps an older picture. The grid never does, as its cells are empty until
+    // their maps arrive.
+    context.setDrawn(done ? drawnId : null, !detail && store.detailCaptions.value !== null);
   });
 
   const summary = useComputed(() => {
