@@ -122,6 +122,8 @@ VIEWS: dict[str, Callable[[Records], Any]] = {
     "patches": lambda records: av.HeadView(records["picture"], layer=2, heads=[1], token=0),
     "long": lambda records: av.HeadView(records["long"], heads=[0], token=150),
     "matrix": lambda records: av.MatrixView(records["minilm"], layer=3, heads=[1], token=10, key=3),
+    "frames": lambda records: av.MatrixView(records["frames"], token=7),
+    "words": lambda records: av.MatrixView(records["words"], heads=[0], token=150),
     "model": lambda records: av.ModelView(records["minilm"]),
     "neuron": lambda records: av.NeuronView(records["minilm"], layer=3, heads=[1], token=10, key=3),
     "dashboard": lambda records: av.Dashboard(records["minilm"], layer=3, heads=[1, 7], token=10),
@@ -136,6 +138,11 @@ COLUMN, WHOLE_PAGE = (84, 8), (174, 7)
 WIDE = ("bars of all heads", "matrix", "model", "neuron", "dashboard", "embedding", "all plots")
 
 
+def _uniform(tokens: list[str]) -> av.AttentionRecord:
+    vectors = np.zeros((1, len(tokens), 4), np.float32)
+    return av.AttentionRecord.from_qk([vectors], [vectors], tokens)
+
+
 @pytest.fixture(scope="module")
 def records(minilm: av.AttentionRecord, checkpoint_folder: Path) -> Records:
     pair = ("The cat sat on the mat.", "It lay on the rug.")
@@ -145,6 +152,8 @@ def records(minilm: av.AttentionRecord, checkpoint_folder: Path) -> Records:
         "pair": av.extract(str(checkpoint_folder), pair, name="MiniLM"),
         "picture": av.extract(vision, **av.demos.example("vision"), processor=processor),
         "long": long_record(300, heads=2),
+        "frames": _uniform([f"{frame / 50:.2f}s" for frame in range(1500)]),
+        "words": _uniform([f"word{index % 99}" for index in range(600)]),
     }
 
 

@@ -44,8 +44,13 @@ def record_of(weights: Any, tokens: list[str] | None = None, **more: Any) -> av.
 
 @pytest.fixture(scope="module")
 def long() -> av.AttentionRecord:
-    """Return a causal record with more tokens than the plot has pixels."""
-    return record_of(softmax_weights(1, 1, LONG, LONG, causal=True))
+    """Return a causal record of more frames of a sound than the plot has pixels."""
+    weights = softmax_weights(1, 1, LONG, LONG, causal=True)
+    return record_of(weights, [second(frame) for frame in range(LONG)])
+
+
+def second(frame: int) -> str:
+    return f"{frame / 50:.2f}s"
 
 
 def corner(page: Page) -> tuple[float, float]:
@@ -117,8 +122,23 @@ def test_zoom_from_all_to_single_weights_and_back(
     says(root, "Each cell is the mean of 2 × 2 weights.")
     rows = table(root)
     assert len(rows) == (LONG // 2) ** 2
-    assert rows[LONG // 2]["query_stop"] == "4"
     mean = own.reshape(LONG // 2, 2, LONG // 2, 2).mean((1, 3))
+    assert rows[LONG // 2]["query_stop"] == "4"
+    # A frame has its time as its name at every zoom: in tables, captions, tooltips and at ticks.
+    assert rows[LONG // 2]["query_token"] == "0.04s – 0.06s"
+    cells = divmod(int(mean.argmax()), LONG // 2)
+    frames = [f"“{second(2 * cell)} – {second(2 * cell + 1)}”" for cell in cells]
+    says(root, f"Strongest: {frames[0]} to {frames[1]}, mean")
+    left, top = corner(page)
+    page.mouse.move(left + 100.5, top + 200.5)
+    title = page.locator(".av-hint").inner_text().split("weight")[0]
+    ranges = [(int(first), int(last)) for first, last in re.findall(r"\((\d+)–(\d+)\)", title)]
+    named = [f"“{second(first)} – {second(last)}” ({first}–{last})" for first, last in ranges]
+    assert title.strip() == " → ".join(named)
+    assert len(named) == 2
+    numbers = [text for text in texts(figure(root)) if re.fullmatch(r"[\d.]+s?", text)]
+    assert {"0.00s", "2.00s", "12.00s"} <= set(numbers)
+    assert "200" not in numbers
     weights = np.array([float(row["weight"]) for row in rows]).reshape(LONG // 2, LONG // 2)
     np.testing.assert_allclose(weights, mean, atol=0.004)
     plot = root.locator(".av-plot")
@@ -131,7 +151,8 @@ def test_zoom_from_all_to_single_weights_and_back(
     near = table(root)
     first, key = int(near[0]["query"]), int(near[0]["key"])
     assert abs(first + 8 - LONG // 2) <= 4
-    says(root, f"Queries {first}–{first + 15} of 700, keys {key}–{key + 15} of 700 in sight")
+    queries, keys = (f"“{second(at)} – {second(at + 15)}” of 700" for at in (first, key))
+    says(root, f"Queries {queries}, keys {keys} in sight")
     part = own[first : first + 16, key : key + 16]
     weights = np.array([float(row["weight"]) for row in near]).reshape(16, 16)
     np.testing.assert_allclose(weights, part, atol=0.004)
@@ -150,11 +171,11 @@ def test_the_wheel_zooms_only_with_ctrl_and_a_drag_moves_the_window(
     scrolled = page.evaluate("() => scrollY")
     page.mouse.wheel(0, 40)
     page.wait_for_function(f"() => scrollY > {scrolled}")
-    says(root, "Queries 300–399 of 700")
+    says(root, "Queries “6.00s – 7.98s” of 700")
     page.keyboard.down("Control")
     page.mouse.wheel(0, -120)
     page.keyboard.up("Control")
-    expect(root).not_to_contain_text("Queries 300–399 of 700")
+    expect(root).not_to_contain_text("Queries “6.00s – 7.98s” of 700")
     first = root.get_by_label("Queries: first in the window")
     zoomed = int(first.input_value())
     assert 300 < zoomed < 400

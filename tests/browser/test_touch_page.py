@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from browser.touch import Point
 
 COUNT = 40
-IN_SIGHT = re.compile(r"Queries (\d+)–(\d+) of 40, keys (\d+)–(\d+) of 40 in sight")
+IN_SIGHT = re.compile(r"Queries “t(\d+) – t(\d+)” of 40, keys “t(\d+) – t(\d+)” of 40")
 
 
 def matrix(page: Page, folder: Path, window: tuple[int, int] | None = None) -> Locator:
@@ -60,7 +60,7 @@ def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path
     before = scrolled(phone)
     # Ten cells take about 250 pixels, so this moves the window by about four cells.
     slide(phone, [((x, y), (x - 100, y - 100))])
-    expect(root.locator(".av-words")).not_to_contain_text("Queries 10–19")
+    expect(root.locator(".av-words")).not_to_contain_text("Queries “t10 – t19”")
     windows = in_sight(root)
     assert windows is not None
     first_query, last_query, first_key, last_key = windows

@@ -29,7 +29,7 @@ import {
   quantityOf,
   quoted,
   quotedAt,
-  rangeInWords,
+  quotedSpan,
   restingTokens,
   stackName,
   strongestInWords,
@@ -107,13 +107,9 @@ function strongestCells(
   }));
 }
 
-/**
- * Quote the token of a row (or column), or describe its range of tokens: “it” or "queries 8 to 15".
- */
+/** Name the token or the range of tokens of a row (or column): “it”, “0.04s – 0.10s”. */
 function cellInWords({ axes }: Viewport, side: Side, cell: number): string {
-  const axis = axes[side];
-  const range = tokensOf(axis, cell);
-  return sizeOf(range) === 1 ? quotedAt(axis.tokens.text, range[0]) : rangeInWords(range, side);
+  return quotedSpan(axes[side].tokens.text, tokensOf(axes[side], cell));
 }
 
 /**
@@ -349,7 +345,7 @@ function windowInWords(side: Side, axis: Axis): string {
   const count = axis.tokens.text.length;
   return isComplete(axis)
     ? `all ${count} ${PLURALS[side]}`
-    : `${rangeInWords(axis.window, side, "–")} of ${count}`;
+    : `${PLURALS[side]} ${quotedSpan(axis.tokens.text, axis.window)} of ${count}`;
 }
 
 /**

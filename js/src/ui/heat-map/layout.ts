@@ -9,6 +9,7 @@ import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { patchOf } from "../../draw/patches";
 import { AXIS_HEIGHT } from "../plot/bars";
+import { indicesOf, neededIndices, spanOf } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import type { Selection } from "../view/record";
 import {
@@ -18,8 +19,8 @@ import {
   type Position,
   pixelOf,
   roomOf,
-  SIDES,
   type Side,
+  sizeOf,
   stageOf,
   tokenStep,
   type Viewport,
@@ -47,6 +48,12 @@ export interface Labels {
    * no token is a patch.
    */
   patchSize: number;
+  /**
+   * Width of the widest name at a tick, in pixels. Ticks replace labels if cells are small.
+   * `indexed` says whether names at ticks have indices, because they are words and not positions.
+   */
+  tickWidth: number;
+  indexed: boolean;
 }
 
 export interface Layout {
@@ -111,9 +118,11 @@ const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
 export const AXIS_NAME = 22;
 export const GAP = 8;
-/** Space in pixels for token indices: to the left of the cells, and above them. */
-const NUMBERS_LEFT = 60;
-const NUMBERS_TOP = 18;
+/** Height in pixels of the space for ticks above the cells. */
+const TICKS_TOP = 18;
+export const TICK_SIZE = 10.5;
+/** Maximum width of the name at a tick of a key, in pixels. */
+const MAX_KEY_TICK = 110;
 /**
  * Space in pixels for bars: of effects above the cells, of a pinned query below the cells, and of a
  * pinned key beside the cells.
@@ -143,7 +152,7 @@ const BELOW = 6;
  */
 const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
-function sizeOf(step: number): number {
+function fontSizeOf(step: number): number {
   return Math.max(MIN_LABEL, Math.min(MAX_LABEL, step - 1.5));
 }
 
@@ -178,6 +187,36 @@ function widest(tokens: TokenList, size: number, limit: number, skipPatches: boo
   return width;
 }
 
+/** Return the fields of `Labels` for ticks. Names at ticks have at most `limit` pixels. */
+function ticksOf(tokens: TokenList, limit: number): Pick<Labels, "tickWidth" | "indexed"> {
+  const { text, special } = tokens;
+  const specials = new Set(special);
+  const names = text.filter((_, token) => !specials.has(token));
+  const indexed = new Set(names).size < names.length;
+  const indices = indexed ? indicesOf([text.length - 1, text.length]) : "";
+  const font = fontOf({ size: TICK_SIZE, font: "token" });
+  const width = widest(tokens, TICK_SIZE, limit, false) + measureText(indices, font);
+  return { tickWidth: Math.min(limit, Math.ceil(width)), indexed };
+}
+
+/**
+ * Return the name of a token or a range of tokens without quotation marks, shortened to a width of
+ * `limit` pixels. Indices are not shortened. If two names do not fit, only the first is written.
+ */
+export function spanLabel(
+  { text: texts }: TokenList,
+  range: Range,
+  { limit, indexed, ...look }: { limit: number; indexed: boolean; size: number; bold?: boolean },
+): string {
+  const font = fontOf({ ...look, font: "token" });
+  const indices = indexed ? indicesOf(range) : neededIndices(texts, range);
+  const name = spanOf(texts, range);
+  if (measureText(name + indices, font) <= limit) return name + indices;
+  const rest = (sizeOf(range) > 1 ? " …" : "") + indices;
+  const room = limit - measureText(rest, font);
+  return fitLabel(texts[range[0]] ?? "", room, font, measureText).text + rest;
+}
+
 /** Return the text of a label, shortened to its maximum length. */
 export function labelOf(text: string, { size, limit }: Labels, bold = false): string {
   return fitLabel(text, limit, fontOf({ size, font: "token", bold }), measureText).text;
@@ -198,6 +237,11 @@ export function layOut(input: LayoutInput): Layout {
   const largest = printed ? PRINT_FONT_SIZE : MAX_LABEL;
   const tokens = { query: selection.queries, key: selection.keys };
   const patches = bySide((side) => input.images === true && tokens[side].grids !== undefined);
+  const tickLabels = {
+    query: ticksOf(tokens.query, limit),
+    key: ticksOf(tokens.key, MAX_KEY_TICK),
+  };
+  const tickRoom = Math.max(MIN_LEFT, tickLabels.query.tickWidth);
   const widestOf = (side: Side, size: number, most = limit): number =>
     widest(tokens[side], size, most, patches[side]);
   /**
@@ -206,14 +250,13 @@ export function layOut(input: LayoutInput): Layout {
    */
   const fittingSize = (step: number): number | null => {
     if (printed) return step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null;
-    return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
+    return step >= MIN_LABEL_STEP ? fontSizeOf(step) : null;
   };
   /**
-   * Return the space for the cells, and the viewport in this space. `labelled` says whether the
-   * labels beside the cells are tokens. If not, they are indices.
+   * Return the space for the cells beside query labels of a width, and the viewport in this space.
+   * `labelled` says whether each row or column has a label at some zoom. If not, there are ticks.
    */
-  const placed = (labelled: boolean) => {
-    const queryRoom = labelled ? Math.max(MIN_LEFT, widestOf("query", largest)) : NUMBERS_LEFT;
+  const placed = (queryRoom: number, labelled = true) => {
     const left = GAP + Math.ceil(queryRoom);
     const lean = narrow || !labelled ? 0 : widestOf("key", largest) * SLANT;
     const right = Math.max(barRoom, Math.min(lean, MAX_LEAN), GAP);
@@ -224,13 +267,21 @@ export function layOut(input: LayoutInput): Layout {
     const room = roomOf(selection, state, maxRoom, ratio);
     return { left, right, room, viewport: viewportOf(selection, state, room, ratio) };
   };
-  const withLabels = placed(true);
-  const { axes } = withLabels.viewport;
-  // The reader cannot zoom a printed figure. If labels with tokens do not fit, it needs no space
-  // for them.
-  const labelless = printed && SIDES.every((side) => fittingSize(tokenStep(axes[side])) === null);
-  const { left, right, room, viewport } = labelless ? placed(false) : withLabels;
-  const whole = viewportOf(selection, { ...state, ...WHOLE }, room, ratio);
+  const wholeIn = (room: BySide<number>) =>
+    viewportOf(selection, { ...state, ...WHOLE }, room, ratio);
+  const labelRoom = Math.max(MIN_LEFT, widestOf("query", largest));
+  const withLabels = placed(labelRoom);
+  // A view may have ticks at one zoom and labels at another. The reader cannot zoom a printed
+  // figure. If its labels with tokens do not fit, it needs no space for them.
+  const { axes } = printed ? withLabels.viewport : wholeIn(withLabels.room);
+  const hasTicks = bySide((side) => fittingSize(tokenStep(axes[side])) === null);
+  const labelless = printed && hasTicks.query && hasTicks.key;
+  const { left, right, room, viewport } = labelless
+    ? placed(tickRoom, false)
+    : hasTicks.query
+      ? placed(Math.max(labelRoom, tickRoom))
+      : withLabels;
+  const whole = wholeIn(room);
   const stage = stageOf(whole, room);
   const cells = bySide((side) => viewport.axes[side].cells * viewport.axes[side].cell);
   // Largest size of all cells together at any zoom.
@@ -253,7 +304,7 @@ export function layOut(input: LayoutInput): Layout {
    */
   const keyLabelsAt = (step: number): { slope: Slope; limit: number; above: number } => {
     const size = labelless ? null : fittingSize(step);
-    if (size === null) return { slope: "upright", limit: keyLimit, above: NUMBERS_TOP };
+    if (size === null) return { slope: "upright", limit: keyLimit, above: TICKS_TOP };
     const text = widestOf("key", size, keyLimit);
     const patch = patches.key ? patchSizeOf("key", step) + GAP + 4 : 0;
     if (text <= step - 4) {
@@ -279,10 +330,11 @@ export function layOut(input: LayoutInput): Layout {
     const step = tokenStep(viewport.axes[side]);
     return {
       tokens: !labelless && fittingSize(step) !== null,
-      size: printed ? PRINT_FONT_SIZE : sizeOf(step),
+      size: printed ? PRINT_FONT_SIZE : fontSizeOf(step),
       limit: side === "query" ? limit : keyLabels.limit,
       slope: side === "query" ? "level" : keyLabels.slope,
       patchSize: patchSizeOf(side, step),
+      ...tickLabels[side],
     };
   });
   const layout: Layout = {

@@ -33,7 +33,16 @@ import type { Images } from "../image/state";
 import { AXIS_HEIGHT, type BarScale, barEnd, barGroupMarks } from "../plot/bars";
 import { isTiny, quantityOf, quoted, written } from "../text/captions";
 import { fitLabel } from "../text/labels";
-import { AXIS_NAME, GAP, type Layout, labelOf, middleOf, ticks } from "./layout";
+import {
+  AXIS_NAME,
+  GAP,
+  type Layout,
+  labelOf,
+  middleOf,
+  spanLabel,
+  TICK_SIZE,
+  ticks,
+} from "./layout";
 import type { Grid } from "./tiles";
 import {
   type Axis,
@@ -45,7 +54,6 @@ import {
   type Position,
   SIDES,
   type Side,
-  sizeOf,
   tokenStep,
   tokensOf,
   type Viewport,
@@ -105,8 +113,7 @@ const MIN_SIGN_CELL = 9;
 const MIN_NUMBER = 0.005;
 /** Smallest width and height of a cell with hatching, in pixels. Smaller cells have a tint. */
 const MIN_HATCHED_CELL = 8;
-const TICK_SIZE = 10.5;
-/** Smallest distance between token indices, in pixels. */
+/** Smallest distance between ticks, in pixels. Names of keys need more if they are long. */
 const TICKS_APART: BySide<number> = { query: 26, key: 44 };
 
 /**
@@ -294,7 +301,7 @@ export function frontMarks(
   const focus = isInGrid ? hovered : cellsOf(cursor);
   const pinned = cellsOf(pins);
   const labelled = SIDES.flatMap((side) => {
-    const draw = layout.labels[side].tokens ? tokenLabels : indexLabels;
+    const draw = layout.labels[side].tokens ? tokenLabels : tickLabels;
     return draw(heatMap, side, focus[side], pinned[side]);
   });
   const bars = SIDES.flatMap((side) => {
@@ -331,7 +338,7 @@ function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: num
 
 /**
  * Return a label with the token for each visible query (or key), for rows (or columns) that are
- * large enough. `indexLabels` returns the labels of smaller ones.
+ * large enough. `tickLabels` returns the labels of smaller ones.
  */
 function tokenLabels(
   heatMap: HeatMap,
@@ -395,22 +402,17 @@ function labelPosition(
 }
 
 const LIFTED_SIZE = 12;
-/**
- * Limits, in pixels, of the labels of highlighted rows (or columns), if rows (or columns) are too
- * small for a label each. `limit` is the maximum width of a label. If the gap between two labels is
- * less than `apart`, only the label at the pointer or cursor is drawn. Token indices with a centre
- * less than `beforeIndex` from the edge of a label are omitted.
- */
-const LIFTED = {
-  query: { limit: 52, apart: 0, beforeIndex: 7 },
-  key: { limit: 110, apart: 6, beforeIndex: 18 },
-};
+/** Maximum width of the label of a highlighted column, in pixels. */
+const MAX_LIFTED_KEY = 190;
+/** Smallest gap between two names at ticks or of highlighted rows (or columns), in pixels. */
+const NAMES_APART: BySide<number> = { query: 0, key: 6 };
 
 /**
- * Return the labels for rows (or columns) that are too small for a label each: some token indices,
- * and the labels of highlighted rows (see `LIFTED`).
+ * Return the labels for rows (or columns) that are too small for a label each: ticks with the names
+ * of some tokens, and the labels of highlighted rows. Where two labels would touch, the one at the
+ * pointer or cursor is drawn, then that of a pin, then that of a tick.
  */
-function indexLabels(
+function tickLabels(
   heatMap: HeatMap,
   side: Side,
   focus: number | null,
@@ -419,26 +421,30 @@ function indexLabels(
   const { layout, palette } = heatMap;
   const axis = layout.viewport.axes[side];
   const isKey = side === "key";
-  const { limit, apart, beforeIndex } = LIFTED[side];
+  const { tickWidth, indexed } = layout.labels[side];
+  const apart = NAMES_APART[side];
   const end = labelsEnd(layout, side);
   const [start] = spanOf(layout, side);
+  const limit = isKey ? MAX_LIFTED_KEY : layout.left - GAP - 2;
+  /** Return half the size of a name along the axis, and its position inside the plot. */
+  const placed = (text: string, at: number, size: number, bold = false) => {
+    if (!isKey) return { half: size / 2, at };
+    const half = measureText(text, fontOf({ size, font: "token", bold })) / 2;
+    // Keep the name away from the name of the query axis.
+    return { half, at: Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, at)) };
+  };
   const lifted = [...new Set([pinned, focus])].flatMap((cell) => {
     if (cell === null) return [];
-    const tokens = tokensOf(axis, cell);
-    const labels = { ...layout.labels[side], size: LIFTED_SIZE, limit };
-    const text =
-      sizeOf(tokens) > 1
-        ? `${tokens[0]}–${tokens[1] - 1}`
-        : labelOf(axis.tokens.text[tokens[0]] ?? "", labels, true);
+    const pin = heatMap.pins[side];
+    const tokens: Range = cell === pinned && pin !== null ? [pin, pin + 1] : tokensOf(axis, cell);
+    const text = spanLabel(axis.tokens, tokens, {
+      ...{ limit, indexed, size: LIFTED_SIZE, bold: true },
+    });
     const middle = start + (cell + 0.5) * axis.cell;
     const fill = strongFill(heatMap, cell === pinned);
     const patch =
       axis.level === 0 ? patchLabel(heatMap, side, tokens[0], fill, HIGHLIGHTED_PATCH_SIZE) : null;
-    if (!isKey) return [{ text, at: middle, half: LIFTED_SIZE / 2, fill, patch }];
-    const half = measureText(text, fontOf({ size: LIFTED_SIZE, font: "token", bold: true })) / 2;
-    // Keep the label away from the name of the query axis.
-    const at = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, middle));
-    return [{ text, at, half, fill, patch }];
+    return [{ text, ...placed(text, middle, LIFTED_SIZE, true), fill, patch }];
   });
   const write = (
     text: string,
@@ -448,22 +454,30 @@ function indexLabels(
     more: Partial<TextMark> = {},
   ) =>
     isKey
-      ? textMark(text, at, end - 13, fill, size, { align: "middle", ...more })
-      : textMark(text, end - GAP, at, fill, size, { align: "end", ...more });
+      ? textMark(text, at, end - 13, fill, size, { align: "middle", font: "token", ...more })
+      : textMark(text, end - GAP, at, fill, size, { align: "end", font: "token", ...more });
   const marks = stripMarks(heatMap, side);
-  for (const token of ticks(axis.window, tokenStep(axis), TICKS_APART[side])) {
+  // The first name of a key may begin at its tick and not be centred there, hence one and a half.
+  const ticksApart = Math.max(TICKS_APART[side], isKey ? 1.5 * tickWidth + 8 : 0);
+  for (const token of ticks(axis.window, tokenStep(axis), ticksApart)) {
     const at = middleOf(layout, side, token);
     const line = transposed({ x0: end - 5, y0: at, x1: end - 1, y1: at }, isKey);
     marks.push({ kind: "line", ...line, stroke: palette.muted });
-    const isCovered = lifted.some((label) => Math.abs(label.at - at) < label.half + beforeIndex);
-    if (!isCovered) marks.push(write(String(token), at, palette.muted, TICK_SIZE));
+    const text = spanLabel(axis.tokens, [token, token + 1], {
+      ...{ limit: tickWidth, indexed, size: TICK_SIZE },
+    });
+    const name = placed(text, at, TICK_SIZE);
+    const isCovered = lifted.some(
+      (label) => Math.abs(label.at - name.at) < label.half + name.half + apart,
+    );
+    if (!isCovered) marks.push(write(text, name.at, palette.muted, TICK_SIZE));
   }
   const last = lifted.at(-1);
   for (const label of lifted) {
     const { text, at, half, fill, patch } = label;
     const isCovered = last && label !== last && Math.abs(last.at - at) < last.half + half + apart;
     if (isCovered) continue;
-    marks.push(...(patch ?? [write(text, at, fill, LIFTED_SIZE, { bold: true, font: "token" })]));
+    marks.push(...(patch ?? [write(text, at, fill, LIFTED_SIZE, { bold: true })]));
   }
   return marks;
 }

@@ -12,10 +12,11 @@ import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useFingers } from "../plot/touch";
 import { useZoomWheel } from "../plot/wheel";
 import {
+  indicesOf,
   plainNumber,
+  positionsInWords,
   quantityOf,
-  quoted,
-  rangeInWords,
+  quotedSpan,
   unscoredInWords,
   written,
   writtenSmall,
@@ -36,7 +37,6 @@ import {
   pinsOf,
   pixelOf,
   type Side,
-  sizeOf,
   tokensOf,
   type Viewport,
 } from "./viewport";
@@ -58,20 +58,13 @@ const WHEEL_STEP = 40;
 const PINCH_STEP = 1.2;
 
 /**
- * Name the tokens of a row or column: “cat” (5) for a single token, or a range such as "queries
- * 8–15".
+ * Name the tokens of a row or column with their indices: “cat” (5), “0.04s – 0.10s” (2–5).
  *
- * @param indexed function that formats the index of a single token.
+ * @param indexed function that formats the indices.
  */
-function tokensInWords(
-  { axes }: Viewport,
-  side: Side,
-  cell: number,
-  indexed = (token: number) => ` (${token})`,
-): string {
-  const tokens = tokensOf(axes[side], cell);
-  if (sizeOf(tokens) > 1) return rangeInWords(tokens, side, "–");
-  return quoted(axes[side].tokens.text[tokens[0]] ?? "") + indexed(tokens[0]);
+function tokensInWords({ axes }: Viewport, side: Side, cell: number, indexed = indicesOf): string {
+  const range = tokensOf(axes[side], cell);
+  return quotedSpan(axes[side].tokens.text, range, indexed(range));
 }
 
 /**
@@ -120,7 +113,12 @@ function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y
   }
   const side = query === null ? "key" : "query";
   const cell = (query ?? key) as number;
-  const title = tokensInWords(viewport, side, cell, (token) => `, ${side} ${token}`);
+  const title = tokensInWords(
+    viewport,
+    side,
+    cell,
+    (range) => `, ${positionsInWords(range, side)}`,
+  );
   if (side === "query" || !effects) return { title, rows: [] };
   const effect = effectText(effects, tokenEffect(effects, tokensOf(viewport.axes.key, cell)));
   return { title, rows: [{ text: `${effects.name} ${effect}` }] };

@@ -47,19 +47,60 @@ export function shortened(text: string, most: number): string {
     : characters.join("");
 }
 
+const MAX_QUOTED = 24;
+
 /** Return the text of a token in quotation marks, with at most 24 characters. */
 export function quoted(text: string): string {
-  return `“${shortened(text, 24)}”`;
+  return `“${shortened(text, MAX_QUOTED)}”`;
+}
+
+/** Return the texts of the first and the last token of a range: "cat", "0.04s – 0.10s". */
+export function spanOf(
+  texts: readonly string[],
+  [start, stop]: Range,
+  write = (text: string) => text,
+): string {
+  const ends = stop - start > 1 ? [start, stop - 1] : [start];
+  return ends.map((token) => write(texts[token] ?? "")).join(" – ");
+}
+
+/** Return the indices of a range of tokens in parentheses: " (3)", " (3–8)". */
+export function indicesOf([start, stop]: Range): string {
+  return ` (${stop - start > 1 ? `${start}–${stop - 1}` : start})`;
+}
+
+const repeatedTexts = new WeakMap<readonly string[], ReadonlySet<string>>();
+
+/**
+ * Return the indices of a range (see `indicesOf`) if its first or its last text occurs elsewhere.
+ * Return "" if they are unique, as the names of frames, patches and dates are.
+ */
+export function neededIndices(texts: readonly string[], range: Range): string {
+  let repeated = repeatedTexts.get(texts);
+  if (!repeated) {
+    const seen = new Set<string>();
+    repeated = new Set(texts.filter((text) => seen.size === seen.add(text).size));
+    repeatedTexts.set(texts, repeated);
+  }
+  const ends = [range[0], Math.max(range[0], range[1] - 1)];
+  return ends.some((token) => repeated.has(texts[token] ?? "")) ? indicesOf(range) : "";
 }
 
 /**
- * Return the text of a token in quotation marks. If another token has the same text, the index of
- * the token follows.
+ * Return the name of a range of tokens in quotation marks: “cat”, “0.04s – 0.10s”. If other tokens
+ * have the same texts, the indices follow: “the” (3).
  */
+export function quotedSpan(
+  texts: readonly string[],
+  range: Range,
+  indices = neededIndices(texts, range),
+): string {
+  return `“${spanOf(texts, range, (text) => shortened(text, MAX_QUOTED))}”${indices}`;
+}
+
+/** Return the name of one token, as `quotedSpan` does. */
 export function quotedAt(texts: readonly string[], index: number): string {
-  const text = texts[index] ?? "";
-  const repeated = texts.indexOf(text) < index || texts.includes(text, index + 1);
-  return repeated ? `${quoted(text)} (${index})` : quoted(text);
+  return quotedSpan(texts, [index, index + 1]);
 }
 
 /**
@@ -432,11 +473,11 @@ export function changedMark(stack: Pick<StackDescription, "changed" | "measure">
 export const PLURALS = { query: "queries", key: "keys" };
 
 /**
- * Describe the tokens in a range: "query 3", or "queries 8 to 15" for the range [8, 16). `to` is
- * the text between the two numbers.
+ * Describe positions, which have no names because they are those of many texts: "query 3", or
+ * "queries 8 to 15" for the range [8, 16).
  */
-export function rangeInWords([start, stop]: Range, side: "query" | "key", to = " to "): string {
-  return stop - start <= 1 ? `${side} ${start}` : `${PLURALS[side]} ${start}${to}${stop - 1}`;
+export function positionsInWords([start, stop]: Range, side: "query" | "key"): string {
+  return stop - start <= 1 ? `${side} ${start}` : `${PLURALS[side]} ${start} to ${stop - 1}`;
 }
 
 /**

@@ -10,6 +10,7 @@ import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { isPooled, tokensOf } from "../../ui/heat-map/viewport";
+import { spanOf } from "../../ui/text/captions";
 
 /**
  * Return the parts of the figure without its captions. Pinned queries and keys are highlighted. The
@@ -33,8 +34,8 @@ const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 
 /**
  * Return a CSV table with one row per visible cell. Cells without a weight are omitted. A pooled
- * cell stands for several queries or keys: `query` and `key` are the first of them, and
- * `query_stop` and `key_stop` are the indices after the last. If the stack chooses keys, the column
+ * cell stands for several queries or keys: `query` and `key` are the first of them, `query_stop` and
+ * `key_stop` are the indices after the last, and a token is the name of the range. If the stack chooses keys, the column
  * `not_scored` says why a weight is 0: "masked" or "not chosen".
  */
 export function cellsCsv(heatMap: HeatMap): string {
@@ -62,9 +63,9 @@ export function cellsCsv(heatMap: HeatMap): string {
         viewport.layer,
         heads,
         query,
-        queries.text[query] ?? "",
+        spanOf(queries.text, [query, queryStop]),
         key,
-        keys.text[key] ?? "",
+        spanOf(keys.text, [key, keyStop]),
         rounded(weight),
         error,
         ...(viewport.stack.chooses_keys ? [zeroInWords(viewport.stack, weight)] : []),

@@ -30,7 +30,7 @@ import {
   precision,
   quantityOf,
   quotedAt,
-  rangeInWords,
+  quotedSpan,
   several,
   stackName,
   tokensInWords,
@@ -149,12 +149,10 @@ function strongestInWords(store: ModelStore, map: HeadMap, { stack, ...texts }: 
   if (!best) return `${name}: no ${quantity.name} at all`;
   const { rows, columns } = best;
   const weight = withWay(quantity, best.weight, written(quantity, best.weight));
-  if (best.isSingle) {
-    const query = quotedAt(texts.queries.text, rows[0]);
-    return `${name}: ${query} to ${quotedAt(texts.keys.text, columns[0])}, ${weight}`;
-  }
-  const from = rangeInWords(rows, "query");
-  return `${name}: ${weight}, between ${from} and ${rangeInWords(columns, "key")}`;
+  const pair = [quotedSpan(texts.queries.text, rows), quotedSpan(texts.keys.text, columns)];
+  return best.isSingle
+    ? `${name}: ${pair.join(" to ")}, ${weight}`
+    : `${name}: ${weight}, between ${pair.join(" and ")}`;
 }
 
 /** Return the tooltip for the head under the pointer. */

@@ -93,7 +93,7 @@ describe("captions", () => {
       withError(inputOf([1, 0, 0.5, 1], causalRanks)),
       true,
     ),
-    "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.":
+    "Queries “t1 – t2” of 4, keys “t0 – t1” of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.":
       coverage(inPart, true),
   });
 

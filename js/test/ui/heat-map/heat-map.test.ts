@@ -2,8 +2,10 @@ import { describe, expect, it, vi } from "vitest";
 import { PageTransport } from "../../../src/client/page";
 import type { Range, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import { measureText } from "../../../src/draw/canvas";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import { cellAt, layOut } from "../../../src/ui/heat-map/layout";
-import { borders } from "../../../src/ui/heat-map/marks";
+import { borders, frontMarks, type HeatMap } from "../../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { composeGrid, loadTiles, tilesOf } from "../../../src/ui/heat-map/tiles";
 import {
@@ -188,6 +190,50 @@ describe("the layout", () => {
       }
     },
   );
+
+  const frames = Array.from({ length: 1500 }, (_, i) => `${(i / 50).toFixed(2)}s`);
+  const words = Array.from({ length: 1500 }, (_, i) => `word${i % 7}`);
+  it.each([
+    ["frames", frames, 1000],
+    ["few frames", frames.slice(0, 89), 1000],
+    ["frames in a narrow plot", frames, 400],
+    ["words", words, 1000],
+  ])("has the names of %s beside the cells at every zoom", (_name, texts, width) => {
+    const query_tokens = { text: texts, special: [], sequence: texts.map(() => 0) };
+    const names = new Set(texts.flatMap((text, i) => [text, `${text} (${i})`]));
+    const laidOut = (windows: object) =>
+      layOut({
+        selection: selection(texts.length, texts.length, { query_tokens }),
+        state: { ...HEAT_MAP_DEFAULTS, ...windows },
+        ...{ width, mostHeight: 640, ratio: 1 },
+      });
+    let windows: object | null = {};
+    for (let steps = 0; windows; steps++) {
+      const layout = laidOut(windows);
+      const { query, key } = layout.viewport.axes;
+      const grid = { rows: query.cells, columns: key.cells, values: new Float32Array(0) };
+      const none = { query: null, key: null };
+      const heatMap = { layout, grid, palette: PALETTES.light, pins: none, lines: none };
+      const marks = frontMarks({
+        ...{ ...heatMap, images: [], effects: null, isFound: null },
+      } as unknown as HeatMap);
+      const labels = marks.flatMap((mark) =>
+        mark.kind === "text" && mark.font === "token" ? [mark] : [],
+      );
+      expect(labels.length).toBeGreaterThan(4);
+      for (const { text, x, y, align } of labels) {
+        expect(names.has(text)).toBe(true);
+        const size = measureText(text, "");
+        const left = x - { start: 0, middle: size / 2, end: size }[align ?? "start"];
+        expect(left).toBeGreaterThanOrEqual(0);
+        // Diagonal labels are checked in Chromium (`tests/browser/test_figures.py`).
+        if (align === "middle") expect(left + size).toBeLessThanOrEqual(width);
+        expect(y).toBeGreaterThan(0);
+      }
+      windows = zoomed(layout.viewport, layout.room, true, { query: 0, key: 0 });
+      expect(steps).toBeLessThan(40);
+    }
+  });
 
   it("finds the cell under a point, or the label beside it", () => {
     const layout = laid(16);

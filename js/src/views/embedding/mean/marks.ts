@@ -13,7 +13,7 @@ import { type ColorScale, niceMaximum, pixelsOf } from "../../../ui/colors/color
 import type { Palette, ThemeName } from "../../../ui/colors/palette";
 import { ticks } from "../../../ui/heat-map/layout";
 import { weightScale } from "../../../ui/heat-map/legend";
-import { formatSmall, rangeInWords, several } from "../../../ui/text/captions";
+import { formatSmall, positionsInWords, several } from "../../../ui/text/captions";
 import type { Aggregate, Corpus } from "../client/requests";
 
 /** Row and column of a bin. */
@@ -206,8 +206,8 @@ export function binCaption(
   { row, column }: Bin,
   texts: number | null = null,
 ): [string, string] {
-  const query = rangeInWords(positionsOf(aggregate.query_edges, row), "query");
-  const key = rangeInWords(positionsOf(aggregate.key_edges, column), "key");
+  const query = positionsInWords(positionsOf(aggregate.query_edges, row), "query");
+  const key = positionsInWords(positionsOf(aggregate.key_edges, column), "key");
   const weight = aggregate.weights[row * aggregate.columns + column] ?? Number.NaN;
   const over = texts === null ? "" : ` over ${several(texts, "text")}`;
   return [
