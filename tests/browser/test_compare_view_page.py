@@ -101,6 +101,22 @@ def test_a_token_pinned_in_one_pane_is_pinned_in_all(show: Show, page: Page) -> 
     )
 
 
+# The first width is that of JupyterLab with its sidebar in a window of 1280 pixels.
+@pytest.mark.parametrize(("width", "rows"), [(785, 2), (700, 2), (1280, 1), (480, 3)])
+def test_two_panes_are_side_by_side_from_700_pixels(
+    show: Show, page: Page, width: int, rows: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    root = show(made())
+    panes = root.locator(".av-compare-panes > .av-pane")
+    expect(panes).to_have_count(3)
+    boxes: list[Any] = [pane.bounding_box() for pane in panes.all()]
+    assert len({box["y"] for box in boxes}) == rows
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for plot in root.locator(".av-plot").all():
+        assert plot.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+
+
 def test_a_slider_chooses_one_of_several_members(show: Show, page: Page) -> None:
     root = show(made(several=True, layer=1, heads=[2], token=QUERY))
     sentence = root.locator(".av-compare-side .av-sentence")

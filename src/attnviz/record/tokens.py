@@ -106,6 +106,16 @@ def _visible_character(character: str, *, joins: bool) -> str:
     return character
 
 
+def only_position(positions: Sequence[int], token: str, name: str) -> int:
+    """Return the only position of the tokens with the text `token`. `name` is for the error."""
+    if len(positions) == 1:
+        return positions[0]
+    raise ValueError(
+        f"{name}={token!r}: {len(positions)} tokens have this text. Pass the position of one "
+        f"of them: {short_repr(list(positions))}"
+    )
+
+
 def _bare(token: str) -> str:
     """Return a display text as `Tokens.positions` compares it: without ``##`` and outer spaces.
 
@@ -571,8 +581,6 @@ class Tokens:
                 raise IndexError(f"{name}={token!r}: there are tokens 0 to {len(self) - 1}")
             return int(number)
         positions = self.positions(token)
-        if len(positions) == 1:
-            return positions[0]
         if not positions:
             meant = did_you_mean(_bare(make_visible(token)), map(_bare, self.text))
             raise ValueError(
@@ -580,10 +588,7 @@ class Tokens:
                 "consist of several tokens. Pass the text of a token, or a number from 0 to "
                 f"{len(self) - 1}"
             )
-        raise ValueError(
-            f"{name}={token!r}: {len(positions)} tokens have this text. Pass the position of one "
-            f"of them: {short_repr(list(positions))}"
-        )
+        return only_position(positions, token, name)
 
     def __len__(self) -> int:
         return len(self.text)

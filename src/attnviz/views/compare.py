@@ -17,12 +17,13 @@ import traitlets
 from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import only_position
 from attnviz.utils.filenames import file_stem
 from attnviz.views.head import default_top_k
 from attnviz.views.position import with_layers
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
-from attnviz.views.trait_types import Choice, Finite, Index
+from attnviz.views.trait_types import Choice, Finite, Index, as_trait_errors
 
 if TYPE_CHECKING:
     from attnviz.comparison.comparison import Comparison
@@ -154,6 +155,21 @@ class CompareView(TokenWindows, RecordView):
             "the records of a CompareView cannot be replaced. Create a new view with "
             "attnviz.show_compare_view(a, b)."
         )
+
+    def resolve_number(self, name: str, value: Any) -> Any:
+        """Replace the text of a token by its position, as in other views.
+
+        Texts are also looked up in each member: "he" and "she" find the label ``he→she``.
+        """
+        if name in ("token", "key") and isinstance(value, str):
+            side = "query_tokens" if name == "token" else "key_tokens"
+            members = self._described["stacks"][self.stack]["members"]
+            stacks = [self._stack_named(self.stack), *(self._members.stack(one) for one in members)]
+            positions = {at for stack in stacks for at in getattr(stack, side).positions(value)}
+            if positions:
+                with as_trait_errors():
+                    return only_position(sorted(positions), value, name)
+        return super().resolve_number(name, value)
 
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the head at which the view opens, with its distance and rounding error.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import traitlets
 
 import attnviz as av
 from attnviz.views.show import show_compare_view
@@ -45,6 +46,28 @@ def test_tokens_of_one_member_alone_are_named() -> None:
     b = av.AttentionRecord.from_weights([shares(1, 4, 4)], ["it", "was", "very", "tired"])
     missing = av.CompareView(av.compare(a, b)).comparison["stacks"]["self"]["missing"]
     assert missing == [{"queries": [2], "keys": [2]}, {"queries": [], "keys": []}]
+
+
+@pytest.mark.parametrize("text", ["he", "she", "he→she", 1, -3])
+def test_a_replaced_token_is_found_by_the_text_of_each_member(text: str | int) -> None:
+    view = av.CompareView(_compared("so he said it", "so she said it"))
+    view.token = view.key = text
+    assert (view.token, view.key) == (1, 1)
+
+
+def test_a_token_of_several_pairs_is_ambiguous() -> None:
+    view = av.CompareView(_compared("he saw he and it", "he saw him and it"))
+    with pytest.raises(traitlets.TraitError, match=r"token='he': 2 tokens .* \[0, 2\]"):
+        view.token = "he"
+    with pytest.raises(traitlets.TraitError, match="token='they': no token has this text"):
+        view.token = "they"
+
+
+def _compared(*texts: str) -> av.Comparison:
+    size = len(texts[0].split())
+    return av.compare(
+        *(av.AttentionRecord.from_weights(shares(1, 1, size, size), text.split()) for text in texts)
+    )
 
 
 def test_include_layers_omits_other_layers_everywhere(comparison: av.Comparison) -> None:

@@ -25,7 +25,7 @@ import css from "./compare.css";
 import { CompareControls, MemberSlider } from "./controls";
 import { gridFigure, pairsCsv } from "./figure";
 import { ChosenHead, CompareGrid } from "./grid";
-import { arrangementAt } from "./layout";
+import { type Arrangement, arrangementAt } from "./layout";
 import { COMPARE_DEFAULTS, type CompareOpening, type CompareState } from "./state";
 import { type CompareStore, createCompareStore, type PaneName } from "./store";
 
@@ -46,7 +46,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   const store = useMemo(() => createCompareStore(context), []);
   const panes = usePanes(context);
   const arrangement = useComputed(() =>
-    arrangementAt(context.width.value, isPrinted(context.figure)),
+    arrangementAt(context.width.value, store.panes.value.length, isPrinted(context.figure)),
   );
   const { frame } = store;
   const entries = useExports(frame, {
@@ -60,12 +60,13 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         coverage: coverageOf(selection, grid, frame.record.description.peek()?.notes ?? []),
       };
       const scenes = await paneScenes(store, panes);
-      const row: Scene[] =
-        arrangement.peek() === "columns" ? [inColumns(scenes.map((scene) => [scene]))] : scenes;
-      const width = Math.max(...row.map((scene) => scene.width));
+      const perRow = columnsOf(arrangement.peek(), scenes.length);
+      const row = inColumns(scenes.slice(0, perRow).map((scene) => [scene]));
+      const rows: Scene[] = [row, ...scenes.slice(perRow)];
+      const width = Math.max(...rows.map((scene) => scene.width));
       const parts = gridFigure(context, store, width);
       const upper = viewFigure(frame, { captions, ...parts });
-      return { ...upper, scene: inColumns([[upper.scene, ...row]]) };
+      return { ...upper, scene: inColumns([[upper.scene, ...rows]]) };
     },
     csv: () =>
       pairsCsv(source, drawnYet(store.selection.peek()), {
@@ -134,13 +135,18 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
             name={name}
             figure={paneRequest(
               context.figure,
-              arrangement.value === "stack" ? 1 : store.panes.value.length,
+              columnsOf(arrangement.value, store.panes.value.length),
             )}
           />
         ))}
       </div>
     </ViewFrame>
   );
+}
+
+/** Return how many panes the first row has. */
+function columnsOf(arrangement: Arrangement, numPanes: number): number {
+  return { columns: numPanes, two: 2, stack: 1 }[arrangement];
 }
 
 /**

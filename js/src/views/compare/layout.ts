@@ -5,15 +5,19 @@
 
 import { type GridLayout, type GridShape, layOutFramed, SCROLLBAR } from "../../ui/head-grid/grid";
 
-/** Minimum width in pixels at which panes are side by side. */
-const COLUMNS = 900;
+/** Minimum width in pixels at which two panes are side by side. The dashboard has the same. */
+const TWO_COLUMNS = 620;
+/** Minimum width in pixels at which three panes are side by side. */
+const THREE_COLUMNS = 900;
 /** Minimum width in pixels at which panes of an exported figure are side by side. */
 const PRINTED_COLUMNS = 1000;
 
-export type Arrangement = "columns" | "stack";
+/** Arrangement of the panes: all in one row, the third below two others, or one below the other. */
+export type Arrangement = "columns" | "two" | "stack";
 
-export function arrangementAt(width: number, printed: boolean): Arrangement {
-  return width >= (printed ? PRINTED_COLUMNS : COLUMNS) ? "columns" : "stack";
+export function arrangementAt(width: number, numPanes: number, printed: boolean): Arrangement {
+  if (width < (printed ? PRINTED_COLUMNS : TWO_COLUMNS)) return "stack";
+  return numPanes > 2 && width < THREE_COLUMNS ? "two" : "columns";
 }
 
 const MIN_CELL = 16;
