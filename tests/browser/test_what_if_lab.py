@@ -51,6 +51,9 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
     expect(answer).to_contain_text("Unchanged, the next token is “street”")
     what_if.get_by_role("button", name="What if this edge were cut?").press("Enter")
     expect(answer).to_contain_text("Cut before the softmax, the next token becomes “animal”")
+    expect(answer).to_contain_text("larger than the noise")
+    # The rank is cheap for this model, so it is measured without another click.
+    expect(answer).to_contain_text("The largest effect of all 12 heads; next is head ")
     change = notebook.evaluate("repr(view.changes[0])")
     assert change == (
         "Knockout(queries=13, keys=6, layers=1, heads=0, renormalize=True, stack='self')"
@@ -58,8 +61,8 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
     expect(pair).to_have_text(
         re.compile(
             r"Pinned: “the” \(13\) to “street”, head 1\.0 in the unchanged run\. Weight 0\.92; "
-            r"share of the value norm 0\.92; effect: cut before the softmax 17\.0 to −15\.5; "
-            r"noise \d[.\d]*e−\d\."
+            r"share of the value norm 0\.92; effect: cut before the softmax 17\.0 to −15\.5, "
+            r"larger than the noise \d[.\d]*e−\d\."
         )
     )
     # The picture shows the changed run. Switch to the difference and back.

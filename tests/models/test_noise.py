@@ -79,7 +79,7 @@ def test_a_head_that_adds_almost_nothing_has_no_effect_above_the_noise(dtype: to
     assert abs(effects[1][0]) <= effects.noise
     effect = av.intervene(model, inputs, av.Ablate(1, 0), answer=PAIR).effect
     assert abs(effect.change) <= effect.noise
-    assert "no more than the noise" in str(effect)
+    assert "no larger than the noise" in str(effect)
 
 
 def test_other_measurements_have_a_noise_in_half_precision() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz as av
 from attnviz.extraction.capture.memory import check_memory
@@ -125,7 +126,7 @@ def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
     # The sentence writes both logits with enough digits to show this small effect.
-    assert "8.54 to 8.53, noise" in ask(view, av.HideTokens(8))["sentence"]
+    assert "8.54 to 8.53, larger than the noise" in ask(view, av.HideTokens(8))["sentence"]
     assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
     assert ask(view)["sentence"].startswith("Unchanged, the next token is “street” (")
 
@@ -195,11 +196,110 @@ def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
     effect = effect_in(view)
     assert [effect.before, effect.after] == pytest.approx(expected, abs=1e-4)
     [old, new] = (f"{number:.1f}".replace("-", "−") for number in expected)
-    assert f"{measure.capitalize()}: {old} to {new}, noise" in reply["sentence"]
+    assert f"{measure.capitalize()}: {old} to {new}, larger than the noise" in reply["sentence"]
     assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {old}.")
     bars = av.head_effects(model, TEXT, answer=answer_argument, tokenizer=tokenizer, progress=False)
     assert bars.measure == reply["measure"]
     assert float(bars[1][0]) == pytest.approx(expected[1] - expected[0], abs=1e-4)
+
+
+def ranked(view: WhatIf, change: Change) -> dict[str, Any]:
+    """Return the header of the reply to `change`, with its rank."""
+    arguments = {"changes": as_json(change), "measured": [], "ranks": True}
+    return dict(reply_of(view, "intervene", arguments).header)
+
+
+@pytest.mark.parametrize(
+    ("change", "varied", "unit"),
+    [
+        (av.Ablate(2, 3), [{"layers": i, "heads": j} for i in range(3) for j in range(4)], "heads"),
+        (EDGE, [{"layers": i, "heads": j} for i in range(3) for j in range(4)], "heads"),
+        (av.Knockout(13, 6, layers=2), [{"layers": i} for i in range(3)], "layers"),
+        (av.HideTokens(3), [{"tokens": i} for i in range(14)], "tokens"),
+        # Only itself attends to the last token, and a hidden token attends to itself.
+        (av.HideTokens(13), [{"tokens": i} for i in range(14)], "tokens"),
+    ],
+)
+def test_an_effect_has_the_rank_that_separate_interventions_give(
+    change: Any, varied: list[dict[str, int]], unit: str, view: av.HeadView, decoder: Any
+) -> None:
+    header = ask(view, change)
+    assert header["unranked"] == f"{len(varied)} {unit}"
+    effect = effect_in(view)
+    # The answer of the shown effect, for the same change elsewhere.
+    answer = tuple(re.findall("“(.*?)”", effect.measure)[:2])
+    expected = [
+        av.intervene(
+            decoder[0], TEXT, replace(change, **one), answer=answer, tokenizer=decoder[1]
+        ).effect.change
+        for one in varied
+    ]
+    sizes = np.abs(expected)
+    own = varied.index({name: getattr(change, name) for name in varied[0]})
+    others = np.delete(sizes, own)
+    reply = ranked(view, change)
+    assert reply["unranked"] == ""
+    sentence, _, words = reply["sentence"].removesuffix(".").rpartition(". ")
+    assert sentence + "." == header["sentence"]
+    if sizes[own] <= effect.noise:
+        many = int((sizes > effect.noise).sum())
+        assert words == f"{many} of the {len(varied)} {unit} have an effect larger than the noise"
+        assert "no larger than the noise" in sentence
+        return
+    assert "no larger" not in sentence
+    rank = 1 + int((others > sizes[own]).sum())
+    begin = "The largest effect of" if rank == 1 else f"Rank {rank} of"
+    largest = (
+        f"{max(expected, key=abs) if rank > 1 else np.delete(expected, own)[others.argmax()]:+.2g}"
+    )
+    assert words.startswith(f"{begin} all {len(varied)} {unit}; ")
+    assert words.endswith(f"({largest.replace('-', '−')})")
+
+
+def test_a_rank_is_measured_once_for_all_heads(view: av.HeadView, forwards: list[int]) -> None:
+    view.answer = ("street", "animal")
+    ask(view, HEAD)
+    reply_of(view, "intervene", {"changes": as_json(HEAD), "ranks": True})
+    ask(view, av.Ablate(2, 2))
+    forwards.clear()
+    header = reply_of(view, "intervene", {"changes": as_json(av.Ablate(2, 2))}).header
+    assert header["unranked"] == ""
+    assert " of all 12 heads" in header["sentence"]
+    assert not forwards
+    # Several changes and cuts in all layers have no rank. A page has the sentences with ranks.
+    for changes in ([HEAD, TOKEN], [av.Knockout(13, 6)]):
+        assert ask(view, *changes)["unranked"] == ""
+    outcomes = view._runs.page_state()["outcomes"]
+    assert [" of all 12 heads" in outcome["sentence"] for outcome in outcomes].count(True) == 2
+
+
+def test_many_runs_are_not_cheap(decoder: tuple[Any, Any]) -> None:
+    config = LlamaConfig(
+        hidden_size=128,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        vocab_size=len(decoder[1]),
+    )
+    model, text = LlamaForCausalLM(config).eval(), " ".join([TEXT] * 20)
+    record = av.extract(model, text, tokenizer=decoder[1])
+    view = av.HeadView(record, model=model, inputs=text, tokenizer=decoder[1])
+    # With 280 tokens and a million parameters, 280 runs are 8e10 products, and 16 runs are 5e9.
+    assert not ask(view, av.HideTokens(6))["is_cheap"]
+    assert ask(view, HEAD)["is_cheap"]
+
+
+def test_hidden_states_are_compared_in_words(decoder: tuple[Any, Any]) -> None:
+    bare, tokenizer = decoder[0].base_model, decoder[1]
+    text = "the animal did not cross the street"
+    view = av.HeadView(
+        av.extract(bare, text, tokenizer=tokenizer), model=bare, inputs=text, tokenizer=tokenizer
+    )
+    sentence = ranked(view, av.Ablate(1, 0))["sentence"]
+    after = av.intervene(bare, text, av.Ablate(1, 0), tokenizer=tokenizer).effect.after
+    [written] = re.findall(r"cosine similarity of 1 − ([\d.]+(?:e−\d+)?) with", sentence)
+    assert float(written.replace("−", "-")) == pytest.approx(1 - after, rel=0.05)
+    assert "with the unchanged ones: a change larger than the noise" in sentence
 
 
 def test_another_answer_to_the_same_changes_needs_no_run(
@@ -296,7 +396,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
 ) -> None:
     forwards.clear()
     # Before the first reply to "intervene", the share is unknown, and no forward runs for it.
-    waiting: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
+    waiting: dict[str, Any] = {"share": None, "share_problem": "", "cuts": []}
     assert data_of_pair(view) == {"model": "waits", **waiting}
     assert not forwards
     ask(view)
@@ -308,7 +408,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     for (layer, head), reply in by_head.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
         assert reply["share"] == pytest.approx(row[6] / row.sum(), abs=1e-5)
-        assert (reply["model"], reply["cuts"], reply["noise"]) == ("ready", [], "")
+        assert (reply["model"], reply["cuts"]) == ("ready", [])
     with pytest.raises(ValueError, match="this view has no model"):
         data_of_pair(av.HeadView(view.record))
     with pytest.raises(IndexError):
@@ -321,13 +421,12 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     # The pair was only cut (`Knockout`) together with another change, so its own effect is unknown.
     assert data_of_pair(view)["cuts"] == []
     ask(view, EDGE)
-    cut = {
-        "description": "cut before the softmax 17.0 to −15.5",
-        "measure": "logit of “street” minus logit of “animal” after “the”",
-    }
-    assert data_of_pair(view)["cuts"] == [cut]
+    [cut] = data_of_pair(view)["cuts"]
+    assert cut["measure"] == "logit of “street” minus logit of “animal” after “the”"
+    words, _, noise = cut["description"].rpartition(" ")
+    assert words == "cut before the softmax 17.0 to −15.5, larger than the noise"
     # The noise is written with two significant digits, so its relative error is at most 1 / 20.
-    written = float(data_of_pair(view)["noise"].replace("−", "-"))
+    written = float(noise.replace("−", "-"))
     assert written == pytest.approx(effect_in(view).noise, rel=1 / 20)
     ask(view, av.Knockout(13, 6, renormalize=False))
     [_, other] = data_of_pair(view)["cuts"]

@@ -865,6 +865,11 @@ export interface InterveneRequest {
    * chose in Python, which can be a function.
    */
   measured?: (number | string)[];
+  /**
+   * Whether to measure the effects of the same change of all heads, tokens or layers, so that the
+   * rank of the effect is known.
+   */
+  ranks?: boolean;
 }
 
 /**
@@ -888,11 +893,19 @@ export interface AnswerToken {
 export interface OutcomeHeader {
   /**
    * Sentence for the reader with the answer before and after the changes, and the noise. If the
-   * request has no changes, the sentence describes the unchanged run.
+   * request has no changes, the sentence describes the unchanged run. It also has the rank of the
+   * effect among those of the same change of all heads, tokens or layers, if it is known.
    */
   sentence: string;
   /** Description of the answer, such as the two tokens whose logits are compared. */
   measure: string;
+  /**
+   * The heads, tokens or layers whose effects must be measured to find the rank, such as "16
+   * heads". Empty if the rank is known, or if the changes have none.
+   */
+  unranked: string;
+  /** Whether these effects can be measured in about a second. */
+  is_cheap: boolean;
   /**
    * Most probable tokens or classes, in descending order, of the unchanged run
    * (`candidates_before`) and of the changed run (`candidates_after`).
@@ -956,7 +969,7 @@ export interface EdgeRequest {
 export interface Cut {
   /**
    * Words that say where the pair was cut (in one head, or in several heads or layers), with the
-   * answer before and after.
+   * answer before and after, and whether the effect is larger than the noise.
    */
   description: string;
   /** Description of the measured answer, as in `OutcomeHeader`. */
@@ -984,10 +997,6 @@ export interface EdgeHeader {
   share_problem: string;
   /** Effects of earlier runs that cut only this edge, possibly in several heads or layers. */
   cuts: Cut[];
-  /**
-   * Largest noise of the effects in `cuts` (see `OutcomeHeader`), as text. "" if `cuts` is empty.
-   */
-  noise: string;
 }
 
 /** Request for the description of the corpus: a `Description` whose stacks have no tokens. */

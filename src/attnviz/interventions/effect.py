@@ -16,7 +16,7 @@ import torch
 from attnviz.interventions.answer import Answer, exact_row, texts_of
 from attnviz.interventions.runner import Runner
 from attnviz.record.tokens import Candidate, quote
-from attnviz.utils.numbers import format_signed, format_small
+from attnviz.utils.numbers import compare_to_noise, format_signed
 
 _CANDIDATES = 5
 
@@ -86,9 +86,8 @@ class Effect:
         return f"; the model produces {quote(self.text_after, longest=400)} {rest}"
 
     def _compared(self, sentence: str) -> str:
-        if abs(self.change) <= self.noise:
-            return f"{sentence} (no more than the noise {format_small(self.noise)})"
-        if self.candidates_before and self.candidates_after:
+        verdict = compare_to_noise(self.change, self.noise)
+        if abs(self.change) > self.noise and self.candidates_before and self.candidates_after:
             one, other = self.candidates_before[0], self.candidates_after[0]
             if one.id == other.id:
                 sentence += f"; the prediction stays {quote(one.text)}"
@@ -96,7 +95,7 @@ class Effect:
                 sentence += (
                     f"; the prediction becomes {quote(other.text)} instead of {quote(one.text)}"
                 )
-        return f"{sentence} (noise {format_small(self.noise)})"
+        return f"{sentence} ({verdict})"
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:

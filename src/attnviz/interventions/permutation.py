@@ -21,7 +21,7 @@ from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
-from attnviz.utils.numbers import format_small
+from attnviz.utils.numbers import compare_to_noise
 from attnviz.utils.refusals import short_refusals
 
 
@@ -47,8 +47,8 @@ class PermutationEffect:
 
     Examples
     --------
-    >>> PermutationEffect(np.array([0.1, 0.5, 0.3]), 0.0, 4, "value of loss")
-    <PermutationEffect: value of loss moves by 0.3, the median of 3 permutations (noise 0)>
+    >>> PermutationEffect(np.array([0.1, 0.5, 0.3]), 0.1, 4, "loss")
+    <PermutationEffect: loss moves by 0.3, the median of 3 permutations (larger than the noise 0.1)>
     """
 
     values: NDArray[np.float64]
@@ -59,13 +59,8 @@ class PermutationEffect:
     def __repr__(self) -> str:
         return (
             f"<PermutationEffect: {self.measure} moves by {self.median:.4g}, the median of "
-            f"{len(self.values)} permutations ({self._noise})>"
+            f"{len(self.values)} permutations ({compare_to_noise(self.median, self.noise)})>"
         )
-
-    @property
-    def _noise(self) -> str:
-        is_noise = self.median <= self.noise
-        return f"{'no more than the ' if is_noise else ''}noise {format_small(self.noise)}"
 
     @property
     def median(self) -> float:

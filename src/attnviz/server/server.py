@@ -438,9 +438,15 @@ class OutcomeHeader(TypedDict):
     ----------
     sentence : str
         Sentence for the reader with the answer before and after the changes, and the noise. If the
-        request has no changes, the sentence describes the unchanged run.
+        request has no changes, the sentence describes the unchanged run. It also has the rank of
+        the effect among those of the same change of all heads, tokens or layers, if it is known.
     measure : str
         Description of the answer, such as the two tokens whose logits are compared.
+    unranked : str
+        The heads, tokens or layers whose effects must be measured to find the rank, such as
+        "16 heads". Empty if the rank is known, or if the changes have none.
+    is_cheap : bool
+        Whether these effects can be measured in about a second.
     candidates_before, candidates_after : list of AnswerToken
         Most probable tokens or classes, in descending order, of the unchanged run
         (`candidates_before`) and of the changed run (`candidates_after`).
@@ -448,6 +454,8 @@ class OutcomeHeader(TypedDict):
 
     sentence: str
     measure: str
+    unranked: str
+    is_cheap: bool
     candidates_before: list[AnswerToken]
     candidates_after: list[AnswerToken]
 
@@ -490,7 +498,7 @@ class Cut(TypedDict):
     ----------
     description : str
         Words that say where the pair was cut (in one head, or in several heads or layers), with the
-        answer before and after.
+        answer before and after, and whether the effect is larger than the noise.
     measure : str
         Description of the measured answer, as in `OutcomeHeader`.
     """
@@ -517,28 +525,28 @@ class EdgeHeader(TypedDict):
         Reason, in words, why `share` is None. "" if `share` is known, or if `model` is "waits".
     cuts : list of Cut
         Effects of earlier runs that cut only this edge, possibly in several heads or layers.
-    noise : str
-        Largest noise of the effects in `cuts` (see `OutcomeHeader`), as text. "" if `cuts` is
-        empty.
     """
 
     model: Literal["waits", "ready"]
     share: float | None
     share_problem: str
     cuts: list[Cut]
-    noise: str
 
 
 class Interventions(Protocol):
     """Interface of an object that runs the model of a view with changed attention."""
 
     def outcome(
-        self, changes: tuple[Mapping[str, Any], ...], measured: tuple[int | str, ...] | None
+        self,
+        changes: tuple[Mapping[str, Any], ...],
+        measured: tuple[int | str, ...] | None,
+        *,
+        ranks: bool = False,
     ) -> OutcomeHeader:
         """Run the model with all `changes` together, and return their effect on the answer.
 
-        `measured` determines the answer, as in `InterveneRequest`. The model does not run if the
-        run is cached.
+        `measured` and `ranks` are those of `InterveneRequest`. The model does not run if the run
+        is cached.
         """
         ...
 
@@ -574,13 +582,18 @@ class InterveneRequest:
         logit of the second. One token: its logit minus that of the most likely other token. An
         empty list: the default answer of `attnviz.intervene` in Python. If omitted, the answer that
         the user chose in Python, which can be a function.
+    ranks : bool
+        Whether to measure the effects of the same change of all heads, tokens or layers, so that
+        the rank of the effect is known.
     """
 
     changes: tuple[Mapping[str, Any], ...]
     measured: tuple[int | str, ...] | None = None
+    ranks: bool = False
 
     def answer(self, server: RecordServer) -> Reply:
-        return Reply(server.interventions.outcome(self.changes, self.measured))
+        outcome = server.interventions.outcome(self.changes, self.measured, ranks=self.ranks)
+        return Reply(outcome)
 
 
 @RECORD_REQUESTS.add("changed", ChangedHeader)

@@ -32,6 +32,15 @@ def format_small(number: float) -> str:
     return f"{digits}e{format_signed(int(power), 'd')}" if exponent else digits
 
 
+def compare_to_noise(effect: float, noise: float) -> str:
+    """Say whether the absolute value of an effect exceeds its noise.
+
+    >>> compare_to_noise(-1.5, 1.26e-6), compare_to_noise(0.0, 0.2)
+    ('larger than the noise 1.3e−6', 'no larger than the noise 0.2')
+    """
+    return f"{'no ' * (abs(effect) <= noise)}larger than the noise {format_small(noise)}"
+
+
 def describe_noise(effects: Sequence[float], noise: float) -> str:
     """Describe the noise of effects, and how many of the effects do not exceed it.
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from cachetools import LRUCache
+from numpy.typing import NDArray
 from torch import nn
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
@@ -42,6 +43,7 @@ from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.example import Example
 from attnviz.interventions.intervene import ChangedRecord, changed_record, changed_stacks
 from attnviz.interventions.projection import ProjectedValues
+from attnviz.interventions.rank import SameChanges
 from attnviz.interventions.runner import Runner
 from attnviz.record.difference import difference_stack
 from attnviz.record.record import AttentionRecord
@@ -58,7 +60,7 @@ from attnviz.server.server import (
     OutcomeHeader,
 )
 from attnviz.utils.cleanup import Cleanup
-from attnviz.utils.numbers import format_change, format_signed, format_small
+from attnviz.utils.numbers import compare_to_noise, format_change, format_signed, format_small
 from attnviz.utils.progress import report
 
 # Maximum number of cached effects, and of cached descriptions of query-key pairs. An exported page
@@ -122,9 +124,17 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Outcome:
+    """Effect of changes, with sentences for the reader.
+
+    `peers` has the same change of all heads, tokens or layers. It is None for several changes.
+    `ranked` is the key of their effects in `ChangedRuns._ranked`.
+    """
+
     described: list[str]
     sentence: str
     effect: Effect
+    peers: SameChanges | None
+    ranked: Any
 
 
 class ChangedRuns:
@@ -164,23 +174,35 @@ class ChangedRuns:
         self._norms: dict[StackLayer, ValueNorms | None] = {}
         self._runs: LRUCache[Changes, _Run] = LRUCache(_MAX_RUNS)
         self._outcomes: LRUCache[Changes, _Outcome] = LRUCache(_MAX_OUTCOMES)
+        #: Effects of the same change of all heads, tokens or layers, by the first of these changes
+        #: and the answer.
+        self._ranked: LRUCache[Any, NDArray[np.float64]] = LRUCache(_MAX_OUTCOMES)
         self._edges: LRUCache[EdgeRequest, EdgeHeader] = LRUCache(_MAX_OUTCOMES)
         self._names: dict[Changes, str] = {}
 
     def outcome(
-        self, changes: Sequence[Mapping[str, Any]], measured: Measured = ()
+        self,
+        changes: Sequence[Mapping[str, Any]],
+        measured: Measured = (),
+        *,
+        ranks: bool = False,
     ) -> OutcomeHeader:
         """Compute the effect that all `changes` together have on an answer.
 
         `measured` determines the answer: a function of the model's output, or tokens whose logits
         are measured. None selects the answer of the view, and an empty tuple the default of
-        `attnviz.intervene`. If `changes` is empty, describe the unchanged run.
+        `attnviz.intervene`. If `changes` is empty, describe the unchanged run. If `ranks`, measure
+        the effects with which the effect of a single change is compared.
         """
         answer = self.measured if measured is None else measured or None
         given = self._read(changes)
+        unranked, is_cheap = "", False
         if given:
-            _, outcome = self._measure(given, answer)
+            _, outcome = self._measure(given, answer, ranks=ranks)
             sentence, effect = outcome.sentence, outcome.effect
+            if outcome.peers is not None and outcome.ranked not in self._ranked:
+                unranked = str(outcome.peers)
+                is_cheap = outcome.peers.is_cheap(self.runner_for(answer))
         else:
             runner = self.runner_for(answer)
             unchanged = runner.answer_to(answer)
@@ -189,6 +211,8 @@ class ChangedRuns:
         return {
             "sentence": sentence,
             "measure": effect.measure,
+            "unranked": unranked,
+            "is_cheap": is_cheap,
             "candidates_before": _answer_tokens(effect.candidates_before),
             "candidates_after": _answer_tokens(effect.candidates_after),
         }
@@ -280,16 +304,14 @@ class ChangedRuns:
         model has not run yet, the description contains neither.
         """
         if self._runner is None:
-            return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
+            return EdgeHeader(model="waits", share=None, share_problem="", cuts=[])
         share, problem = None, ""
         try:
             share = self._norm_share(pair)
         except LookupError as error:
             problem = str(error.args[0])
-        cuts, noise = self._describe_cuts(pair)
-        header = EdgeHeader(
-            model="ready", share=share, share_problem=problem, cuts=cuts, noise=noise
-        )
+        cuts = self._describe_cuts(pair)
+        header = EdgeHeader(model="ready", share=share, share_problem=problem, cuts=cuts)
         self._edges[pair] = header
         return header
 
@@ -307,10 +329,10 @@ class ChangedRuns:
             }
             for changes, outcome in self._outcomes.items()
         ]
-        edges = []
-        for pair, header in self._edges.items():
-            cuts, noise = self._describe_cuts(pair)
-            edges.append({**asdict(pair), **header, "cuts": cuts, "noise": noise})
+        edges = [
+            {**asdict(pair), **header, "cuts": self._describe_cuts(pair)}
+            for pair, header in self._edges.items()
+        ]
         state = {"outcomes": outcomes, "known_edges": edges}
         return {name: entries for name, entries in state.items() if entries}
 
@@ -350,10 +372,13 @@ class ChangedRuns:
         self._subject = _subject(runner, position)
         return runner
 
-    def _measure(self, changes: Changes, requested: Measured) -> tuple[_Run, _Outcome]:
+    def _measure(
+        self, changes: Changes, requested: Measured, *, ranks: bool = False
+    ) -> tuple[_Run, _Outcome]:
         """Measure the answer `requested` in the run with `changes`, and cache the effect.
 
-        Run the model if the run is not cached.
+        Run the model if the run is not cached. If `ranks`, also measure the effects with which the
+        effect is compared, unless they are cached.
         """
         runner = self.runner_for(requested)
         run = self._runs.get(changes)
@@ -363,10 +388,20 @@ class ChangedRuns:
         effect = effect_of(runner, answer, run.outputs, run.perturbed)
         described = [f"{description_of(one, outline.stack(one.stack))}." for one in changes]
         sentence = self._sentence(runner, changes, run, answer, effect)
+        peers, ranked = None, None
+        if len(changes) == 1:
+            peers = SameChanges.of(changes[0], outline.stack(changes[0].stack))
+        if peers is not None:
+            ranked = peers.changes[0], answer.ids, answer.function
+            if ranks and ranked not in self._ranked:
+                self._ranked[ranked] = peers.effects(runner, answer)
+            if ranked in self._ranked:
+                rank = peers.rank_in_words(changes[0], self._ranked[ranked], effect.noise)
+                sentence = f"{sentence} {rank}".strip()
         # Remove an old effect of these changes first, because a page lists the effects in the order
         # in which they were last measured.
         self._outcomes.pop(changes, None)
-        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect)
+        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect, peers, ranked)
         return run, outcome
 
     def _new_run(self, runner: Runner, changes: Changes) -> _Run:
@@ -409,8 +444,7 @@ class ChangedRuns:
     ) -> str:
         """Describe the effect of changes on the answer, and on the model's prediction if any."""
         begin = _begin(changes, runner.outline)
-        noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
-        noise += f" {format_small(effect.noise)}."
+        noise = f"{compare_to_noise(effect.change, effect.noise)}."
         numbers = f"{format_change(effect.before, effect.after)}, {noise}"
         if effect.candidates_before:
             one, other = effect.candidates_before[0], effect.candidates_after[0]
@@ -422,8 +456,8 @@ class ChangedRuns:
             return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
         if answer.of_hidden_states:
             return (
-                f"{begin}, the last hidden states have a cosine similarity of "
-                f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
+                f"{begin}, the last hidden states have a cosine similarity of 1 − "
+                f"{format_small(-effect.change)} with the unchanged ones: a change {noise}"
             )
         return f"{begin}, the {effect.measure} goes from {numbers}"
 
@@ -482,15 +516,13 @@ class ChangedRuns:
             raise LookupError("the query adds nothing to the stream")
         return float(norms[pair.key] / norms.sum())
 
-    def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
-        """Return the cached effects of cutting a pair, and the largest noise of these effects.
+    def _describe_cuts(self, pair: EdgeRequest) -> list[Cut]:
+        """Return the cached effects of cutting a pair.
 
         An effect is returned if its run had only one change, and this change cut the pair in its
-        head. The change may also have cut the pair in other heads or layers. The noise is a string,
-        which is empty if no effect is returned.
+        head. The change may also have cut the pair in other heads or layers.
         """
         cuts: list[Cut] = []
-        noise = 0.0
         for changes, outcome in self._outcomes.items():
             change, effect = changes[0], outcome.effect
             if (
@@ -505,12 +537,11 @@ class ChangedRuns:
             when = "before" if change.renormalize else "after"
             where = "" if change.heads is not None else f" in all heads of layer {change.layers}"
             where = " in all layers" if change.layers is None else where
-            nothing = ", no more than the noise" if abs(effect.change) <= effect.noise else ""
             numbers = format_change(effect.before, effect.after)
-            words = f"cut {when} the softmax{where} {numbers}{nothing}"
+            verdict = compare_to_noise(effect.change, effect.noise)
+            words = f"cut {when} the softmax{where} {numbers}, {verdict}"
             cuts.append(Cut(description=words, measure=effect.measure))
-            noise = max(noise, effect.noise)
-        return cuts, format_small(noise) if cuts else ""
+        return cuts
 
 
 def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:

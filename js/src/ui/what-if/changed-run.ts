@@ -278,21 +278,22 @@ export function createChangedRun(
         ? { question: last.question, ...last.answer }
         : null;
     });
-    return { latest, current: replies.current };
+    return { latest, asked, current: replies.current };
   };
 
   const intervene = (
     changes: Change[],
     measured: AnswerToken[] | null,
     ended?: AbortSignal,
+    ranks = false,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: { header: unknown }): OutcomeHeader => header as OutcomeHeader;
     // Bypass the cache if a function is measured. Only the kernel knows which function it is, so a
     // cached reply could belong to another function.
     if (measured === null)
-      return source.transport.request("intervene", { changes }, ended).then(read);
+      return source.transport.request("intervene", { changes, ranks }, ended).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
-    return source.fetch("intervene", { changes, measured }, read, bytesOf, ended);
+    return source.fetch("intervene", { changes, measured, ranks }, read, bytesOf, ended);
   };
   const draws = computed(() => state.changes.value.length > 0 && state.run.value !== "before");
   const { latest, current } = repliesTo(
@@ -301,6 +302,19 @@ export function createChangedRun(
       return panelOpen.value || draws.value ? asked : null;
     }),
     ({ changes, answer }, ended) => intervene(changes, measuredOf(answer), ended),
+  );
+
+  // Question whose effect the reader asked to compare with those of all heads, tokens or layers.
+  const compared = signal<object | null>(null);
+  const ranked = repliesTo(
+    computed(() => {
+      const now = current.value ? latest.value : null;
+      if (!now?.content?.unranked) return null;
+      const { changes, answer } = now.question;
+      const isWanted = now.content.is_cheap || same(compared.value, { changes, answer });
+      return isWanted ? { changes, answer } : null;
+    }),
+    ({ changes, answer }, ended) => intervene(changes, measuredOf(answer), ended, true),
   );
 
   // Request the weights only after the measured answer has arrived. To measure it, the kernel runs
@@ -386,6 +400,16 @@ export function createChangedRun(
      * null until it arrives.
      */
     current,
+    /**
+     * Reply with the rank of the effect, or null. If the rank is not cheap to measure, it is
+     * requested only after a call of `compare`.
+     */
+    ranked: ranked.current,
+    /** Whether the rank of the current effect is being measured. */
+    ranks: computed(() => ranked.asked.value !== null && ranked.current.value === null),
+    compare: () => {
+      compared.value = { changes: state.changes.peek(), answer: state.answer.peek() };
+    },
     /**
      * Weights that are drawn: "before", "after" or "difference". This is the value of the trait
      * `run`. While the weights of a changed run are not available, it is "before".

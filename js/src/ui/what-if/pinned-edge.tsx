@@ -1,12 +1,10 @@
 /**
  * Line of text below the captions with the numbers of the pinned edge, in this order: weight, share
- * of the value norm, effect of cutting the edge, and noise. An edge is a query and a key in one
- * head.
+ * of the value norm, and effect of cutting the edge. An edge is a query and a key in one head.
  *
  * The value norm of a key is the norm of the vector that the key adds to the output of the head for
  * the query. The share is the value norm of the pinned key, divided by the sum of the value norms
- * of all keys. The effect is the change of the measured answer. The noise bounds its rounding
- * error.
+ * of all keys. The effect is the change of the measured answer.
  */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
@@ -44,8 +42,8 @@ function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | n
 }
 
 /**
- * Describe the numbers of the line after the weight: one text each for share, effects and noise. If
- * a number is missing, the text says that it is loading, that the page lacks it, or how the reader
+ * Describe the numbers of the line after the weight: one text each for share and effects. If a
+ * number is missing, the text says that it is loading, that the page lacks it, or how the reader
  * can get it.
  *
  * @param live whether a kernel can answer. If false, a missing number is not in the page.
@@ -55,7 +53,7 @@ function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | n
 export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const both = "share of the value norm and effect of cutting it:";
   if (!header) return [`${both} ${live ? "loading" : "not in this page"}`];
-  const { model, share, share_problem: why, cuts, noise } = header;
+  const { model, share, share_problem: why, cuts } = header;
   if (model === "waits") return [`${both} open “What if the attention were changed?”`];
   const asks = "press “What if this edge were cut?”";
   const effects = cuts.map(({ description: words, measure }) =>
@@ -66,7 +64,6 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
     effects.length > 0
       ? `effect: ${effects.join("; ")}`
       : `effect of cutting it: ${live ? asks : "not in this page"}`,
-    ...(noise === "" ? [] : [`noise ${noise}`]),
   ];
 }
 

@@ -109,7 +109,7 @@ function Tried({ context, selection }: PanelProps) {
 
 function Live({ context, selection }: PanelProps) {
   const { common: state } = context;
-  const { latest, current, panelOpen, retry } = context.record.changedRun;
+  const { latest, current, ranked, panelOpen, retry } = context.record.changedRun;
   const changes = state.changes.value;
   const open = panelOpen.value;
   // Open the panel when Python sets changes.
@@ -122,6 +122,7 @@ function Live({ context, selection }: PanelProps) {
   const now = current.value;
   // Offer no changes if the kernel replied with an error although no changes are chosen.
   const problem = now?.problem ?? null;
+  const answer = ranked.value?.content ?? now?.content;
   const offersChanges = last?.content !== null || problem === null || changes.length > 0;
   return (
     <details class="av-what-if" open={open}>
@@ -143,8 +144,9 @@ function Live({ context, selection }: PanelProps) {
           {offersChanges && <Offers context={context} selection={selection} />}
           {last?.content && <MeasuredAnswer context={context} outcome={last.content} />}
           <p class="av-what-if-answer" role="status" aria-busy={now === null}>
-            {now === null ? "The kernel runs the model …" : (now.content?.sentence ?? now.problem)}
+            {now === null ? "The kernel runs the model …" : (answer?.sentence ?? now.problem)}
           </p>
+          {answer && <Rank context={context} unranked={answer.unranked} />}
           {problem !== null && changes.length > 0 && (
             <button type="button" class="av-plain" onClick={retry}>
               Try again
@@ -158,6 +160,25 @@ function Live({ context, selection }: PanelProps) {
         </>
       )}
     </details>
+  );
+}
+
+/**
+ * Render the button that compares the effect with those of the same change of all heads, tokens or
+ * layers (`unranked`). Render nothing if the rank is known, or if the changes have none.
+ */
+function Rank({ context, unranked }: { context: RecordContext; unranked: string }) {
+  const { ranked, ranks, compare } = context.record.changedRun;
+  if (unranked === "") return null;
+  return (
+    <p class="av-muted" role="status">
+      {ranked.value?.problem ??
+        (ranks.value ? (
+          `Measuring the same change of all ${unranked} …`
+        ) : (
+          <Chip onClick={compare}>Compare with the same change of all {unranked}</Chip>
+        ))}
+    </p>
   );
 }
 

@@ -43,12 +43,14 @@ let root: HTMLElement;
 
 useFakeClock();
 
-const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [], noise: "" };
+const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [] };
 
 /** Return the header of a reply to `intervene`, with the given sentence. */
 function outcomeOf(sentence: string): OutcomeHeader {
   const tokens = ["street", "animal"].map((text, id) => ({ text, id }));
-  return { sentence, measure: MEASURE, candidates_before: tokens, candidates_after: tokens };
+  const rank = { unranked: "", is_cheap: false };
+  const candidates = { candidates_before: tokens, candidates_after: tokens };
+  return { sentence, measure: MEASURE, ...rank, ...candidates };
 }
 
 /** Return the text that describes the pinned edge (a pair of a query and a key). */
@@ -65,9 +67,17 @@ class Kernel extends FakeKernel {
       const header = { shape: [count, 1, 1], encoding: "float32", maximum: 1, error: 0 };
       return { header, data: new Float32Array(count).fill(0.25) };
     }
-    const { changes } = args as InterveneRequest;
-    return { header: outcomeOf(`Answer to ${changes.length} changes.`), data: null };
+    const { changes, ranks } = args as InterveneRequest;
+    const outcome = outcomeOf(`Answer to ${changes.length} changes.`);
+    if (!this.unranked || changes.length !== 1) return { header: outcome, data: null };
+    if (ranks)
+      return { header: { ...outcome, sentence: `${outcome.sentence} Rank 2.` }, data: null };
+    return { header: { ...outcome, unranked: "16 heads", is_cheap: this.cheap }, data: null };
   }
+
+  /** Whether a single change has a rank that is unknown at first, and is cheap to measure. */
+  unranked = false;
+  cheap = false;
 
   /** List of the changes of each request to run the model. */
   get runs(): Change[][] {
@@ -147,6 +157,34 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
   assign(state, { changes: [] });
   await expectAnswer("Answer to 0 changes.");
   expect(kernel.runs.length).toBe(numRuns);
+});
+
+it("measures the rank of an effect at once if this is cheap, and otherwise on demand", async () => {
+  const button = "Compare with the same change of all 16 heads";
+  const cheap = Object.assign(new Kernel(), { unranked: true, cheap: true });
+  draw({ changes: [EDGE] }, cheap);
+  await expectAnswer("Answer to 1 changes. Rank 2.");
+  expect(buttonOf(root, button)).toBeNull();
+  const kernel = Object.assign(new Kernel(), { unranked: true });
+  const { state } = draw({ changes: [EDGE] }, kernel);
+  await expectAnswer("Answer to 1 changes.");
+  kernel.held = (name) => name === "intervene";
+  await press(button);
+  await until(() =>
+    expect(root.textContent).toContain("Measuring the same change of all 16 heads"),
+  );
+  await expectAnswer("Answer to 1 changes.");
+  kernel.held = () => false;
+  kernel.release();
+  await expectAnswer("Answer to 1 changes. Rank 2.");
+  // The reader asked only about the cut. Another change is compared after another press.
+  assign(state, { changes: [HIDDEN] });
+  await expectAnswer("Answer to 1 changes.");
+  await until(() => expect(buttonOf(root, button)).not.toBeNull());
+  expect(kernel.of("intervene").filter(({ ranks }) => ranks)).toHaveLength(1);
+  kernel.failing = { intervene: "The copies need too much memory." };
+  await press(button);
+  await until(() => expect(root.textContent).toContain("The copies need too much memory."));
 });
 
 it("opens for changes that come from Python, and stays open without them", async () => {

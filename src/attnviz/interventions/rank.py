@@ -1,0 +1,118 @@
+"""Rank of an effect among the effects of the same change of all heads, tokens or layers.
+
+For example, the effect of ablating one head has a rank among the effects of ablating each head of
+the model separately. A rank says whether an effect is large for this text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.interventions.answer import Answer
+from attnviz.interventions.changes import Change, HideTokens
+from attnviz.interventions.runner import Copy, Runner, copies_per_batch
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import quote
+from attnviz.utils.numbers import format_signed
+
+# A measurement is cheap up to this many products of a parameter of the model, a token and a run,
+# on a CPU and on another device. It then takes about a second.
+_CHEAP_CPU, _CHEAP = 1e10, 1e12
+
+
+@dataclass(frozen=True)
+class SameChanges:
+    """One change, made separately in each head or layer, or with each token.
+
+    Attributes
+    ----------
+    changes : tuple of Change
+        The changes.
+    names : tuple of str
+        Name of the head, layer or token of each change.
+    unit : str
+        What differs between the changes: "head", "layer" or "token".
+    """
+
+    changes: tuple[Any, ...]
+    names: tuple[str, ...]
+    unit: str
+
+    @classmethod
+    def of(cls, change: Change, stack: AttentionStack) -> SameChanges | None:
+        """Return the changes that differ from `change` only in their head, layer or token.
+
+        `change` is a result of `change_for_view`. Return None if it selects all heads of all
+        layers, and no hidden token.
+        """
+        fields: dict[str, dict[str, int]]
+        if isinstance(change, HideTokens):
+            texts = (text.strip("·") for text in stack.key_tokens.text)
+            unit, fields = (
+                "token",
+                {f"{quote(t)} ({i})": {"tokens": i} for i, t in enumerate(texts)},
+            )
+        elif change.heads is not None and change.layers is not None:
+            unit, fields = (
+                "head",
+                {
+                    f"head {layer}.{head}": {"layers": layer, "heads": head}
+                    for layer in stack.layers
+                    for head in range(stack.num_heads(layer))
+                },
+            )
+        elif change.layers is not None:
+            unit, fields = "layer", {f"layer {layer}": {"layers": layer} for layer in stack.layers}
+        else:
+            return None
+        changes: tuple[Any, ...] = tuple(replace(change, **one) for one in fields.values())  # type: ignore[type-var]  # every change is a dataclass
+        return cls(changes, tuple(fields), unit)
+
+    def __str__(self) -> str:
+        return f"{len(self.changes):,} {self.unit}s"
+
+    def is_cheap(self, runner: Runner) -> bool:
+        """Return whether all effects can be measured in about a second."""
+        model, tokens = runner.model, max(map(_num_tokens, runner.outline.stacks.values()))
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        most = _CHEAP_CPU if model.device.type == "cpu" else _CHEAP
+        return bool(parameters * tokens * len(self.changes) <= most)
+
+    def effects(self, runner: Runner, answer: Answer) -> NDArray[np.float64]:
+        """Measure the effect of each change on `answer`, (changes,).
+
+        Raise MemoryError if the runs need too much memory.
+        """
+        runner.example.check_runs(f"changing all {self}", copies=copies_per_batch, kept=lambda _: 1)
+        runner.answer, runner.before = answer, answer.value(runner.outputs)
+        copies = [Copy(runner.change(change)) for change in self.changes]
+        answers = runner.answers(copies, doing=f"{self.unit}s", unit="run")
+        return np.array(answers) - runner.before
+
+    def rank_in_words(self, change: Change, effects: NDArray[np.float64], noise: float) -> str:
+        """Describe the rank of the effect of `change` by its absolute value, in a sentence.
+
+        `effects` are those of `changes`. If the effect does not exceed `noise`, it has no rank. The
+        sentence then says how many effects do.
+        """
+        sizes, own = np.abs(effects), self.changes.index(change)
+        if sizes[own] <= noise:
+            larger = int((sizes > noise).sum())
+            return f"{larger:,} of the {self} have an effect larger than the noise."
+        rank = 1 + int((sizes > sizes[own]).sum())
+        others = np.delete(np.arange(len(sizes)), own)
+        if len(others) == 0:
+            return ""
+        best = int(others[sizes[others].argmax()])
+        number = format_signed(effects[best], "+.2g")
+        if rank == 1:
+            return f"The largest effect of all {self}; next is {self.names[best]} ({number})."
+        return f"Rank {rank:,} of all {self}; {self.names[best]} has the largest ({number})."
+
+
+def _num_tokens(stack: AttentionStack) -> int:
+    return max(len(stack.query_tokens), len(stack.key_tokens))
