@@ -114,10 +114,12 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], names: set[str]) 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow tests outside --slow-sample, and tests that need CUDA if there is none.
 
-    In Triton's interpreter, tests of kernels need no CUDA device (`make kernels`).
+    In Triton's interpreter, tests of kernels need no CUDA device (`make kernels`). Other tests also
+    run on a pretended device.
     """
     gpu = {item.nodeid for item in items if item.get_closest_marker("gpu")}
-    if gpu and os.environ.get("TRITON_INTERPRET") != "1":
+    pretended = "pretended_device" in sys.modules
+    if gpu and os.environ.get("TRITON_INTERPRET") != "1" and not pretended:
         import torch
 
         if not torch.cuda.is_available():

@@ -1,8 +1,12 @@
-"""Extractions on a CUDA device give correct weights with few copies and little memory."""
+"""Extractions on a device give correct weights with few copies and little memory.
+
+The device is CUDA, or a pretended one (`test_rehearsal.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.server.codec import decode
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import encode_tile
-from models.device_copies import Copies
+from models.accelerator import DEVICE, PRETENDED, bytes_to_host, peak
 from models.make_models import make_model
 from models.tiny import reference
 from unit.long_records import long_record
@@ -42,30 +46,24 @@ def record_bytes(record: AttentionRecord) -> int:
 def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | None) -> None:
     model = make_model(kind)
     own = [layer[0] for layer in reference(model, {"input_ids": IDS})["self"]]
-    model.cuda()
+    model.to(DEVICE)
     with torch.no_grad():
-        before = model(input_ids=IDS.cuda())[0]
+        before = model(input_ids=IDS.to(DEVICE))[0]
         record = extract(model, IDS, device=device)
-        after = model(input_ids=IDS.cuda())[0]
+        after = model(input_ids=IDS.to(DEVICE))[0]
     # Allow large errors: on a GPU, matrix products may round their inputs to fewer bits (TF32).
     assert largest_difference(record, own) < 1e-3
     assert torch.equal(before, after)
     attention = record.stacks["self"].attention(0)
     assert isinstance(attention, QueryKeyAttention)
-    assert attention.queries.device.type == ("cuda" if device is None else "cpu")
+    assert attention.queries.device.type == (DEVICE.type if device is None else "cpu")
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
     """If vectors go to the CPU after each layer, an extraction needs little extra GPU memory."""
-    model = make_model("llama", num_hidden_layers=16).cuda()
-    ids = torch.randint(3, 400, (1, 2048), device="cuda")
-
-    def peak(run: Callable[[], Any]) -> int:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        run()
-        return torch.cuda.max_memory_allocated() - before
+    model = make_model("llama", num_hidden_layers=16).to(DEVICE)
+    # The pretended device is slow.
+    ids = torch.randint(3, 400, (1, 512 if PRETENDED else 2048), device=DEVICE)
 
     def plain() -> None:
         with torch.no_grad():
@@ -83,17 +81,18 @@ def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None:
-    model = make_model("llama").cuda()
+    model = make_model("llama").to(DEVICE)
     model.set_attn_implementation(implementation)
-    ids = torch.randint(3, 400, (1, 512), device="cuda")
+    ids = torch.randint(3, 400, (1, 512), device=DEVICE)
     # Do not count the first run, which copies more because it fills caches.
     extract(model, ids, device=None)
-    copied = {}
-    for device in (None, "cpu"):
-        with Copies("cuda", "cpu") as counted:
-            record = extract(model, ids, device=device)
-        copied[device] = counted.bytes
-    num_bytes = record_bytes(record)
+    records: list[AttentionRecord] = []
+
+    def capture(device: str | None) -> None:
+        records.append(extract(model, ids, device=device))
+
+    copied = {device: bytes_to_host(partial(capture, device)) for device in (None, "cpu")}
+    num_bytes = record_bytes(records[0])
     # Even with `device=None`, `extract` copies a few numbers of each layer to the CPU, to check the
     # weights.
     assert copied[None] < 0.02 * num_bytes
@@ -108,7 +107,9 @@ def test_implementations_agree_in_half_precision(
 ) -> None:
     if implementation == "flash_attention_2":
         pytest.importorskip("flash_attn", reason="pip install flash-attn")
-    model = make_model(kind).to(dtype).cuda()
+    if implementation != "sdpa" and PRETENDED:
+        pytest.skip("needs kernels of CUDA")
+    model = make_model(kind).to(dtype).to(DEVICE)
     with torch.no_grad():
         model.set_attn_implementation("eager")
         expected = extract(model, IDS)
@@ -123,6 +124,8 @@ def test_implementations_agree_in_half_precision(
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_weights_of_few_bits_give_the_models_own_attention(tmp_path: Path, bits: int) -> None:
+    if PRETENDED:
+        pytest.skip("needs kernels of CUDA")
     pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")
     make_model("llama").save_pretrained(tmp_path)
     settings = transformers.BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8)
@@ -131,7 +134,7 @@ def test_weights_of_few_bits_give_the_models_own_attention(tmp_path: Path, bits:
     )
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        own = model(input_ids=IDS.cuda(), output_attentions=True).attentions
+        own = model(input_ids=IDS.to(DEVICE), output_attentions=True).attentions
     computed = extract(model, IDS).to_numpy("self")
     for layer, weights in zip(own, computed, strict=True):
         assert np.abs(layer[0].float().cpu().numpy() - weights).max() < 2e-2
@@ -142,7 +145,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     record = long_record(8192, heads=2, key_heads=1)
     own = record.stack().attention(0)
     assert isinstance(own, QueryKeyAttention)
-    moved = QueryKeyAttention(own.queries.cuda(), own.keys.cuda(), own.scale, own.mask)
+    moved = QueryKeyAttention(own.queries.to(DEVICE), own.keys.to(DEVICE), own.scale, own.mask)
     stack = AttentionStack("self", {0: moved}, record.stack().query_tokens)
 
     def last_tile(source: AttentionStack) -> np.ndarray[Any, Any]:

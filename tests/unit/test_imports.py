@@ -43,7 +43,7 @@ USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
 # Packages outside attnviz that a package may import. Packages without an entry are not checked.
 OUTSIDE = {
     # utils changes progress bars in notebooks and sets the number of threads of torch.
-    "utils": {"IPython", "huggingface_hub", "torch", "tqdm"},
+    "utils": {"IPython", "huggingface_hub", "numpy", "torch", "tqdm"},
     "record": {"msgspec", "numpy", "pandas", "safetensors", "torch"},
     "analysis": {"lazy_loader", "numpy", "scipy", "torch"},
     "corpus": {"lazy_loader", "msgspec", "numpy", "pandas", "pyarrow", "torch", "tqdm"},

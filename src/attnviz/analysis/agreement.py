@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.arrays import as_array
 
 # A `MovableWeight.share` up to this is a rounding error of the linear program, and is set to 0.
 _ROUNDING = 1e-9
@@ -62,7 +63,7 @@ def kendall_tau(a: Any, b: Any) -> float:
     0.666667
     """
     kendalltau = _scipy("stats", "kendall_tau").kendalltau
-    pairs = np.stack([np.ravel(a), np.ravel(b)]).astype(np.float64)
+    pairs = np.stack([as_array(values, np.float64).ravel() for values in (a, b)])
     pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
     if pairs.shape[1] < 2:
         raise ValueError(f"a and b have {pairs.shape[1]} pairs of numbers. tau needs at least two.")
@@ -126,8 +127,8 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
     (1.0, [0.0, 0.5, 0.5])
     """
     linprog = _scipy("optimize", "movable_weight").linprog
-    row = np.asarray(weights, dtype=np.float64)
-    value_rows = np.asarray(values, dtype=np.float64)
+    row = as_array(weights, np.float64)
+    value_rows = as_array(values, np.float64)
     if row.ndim != 1 or value_rows.ndim != 2 or len(row) != len(value_rows) or not len(row):
         raise ValueError(
             f"weights {row.shape} and values {value_rows.shape} must be (keys,) and (keys, "

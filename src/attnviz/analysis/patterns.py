@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnviz.analysis.measures import TokenFacts, named, pairs_of
+from attnviz.utils.arrays import as_array
 
 Scores = NDArray[np.float64]
 Tokens = Sequence[Hashable] | NDArray[Any]
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
-    array = np.asarray(weights)
+    array = as_array(weights)
     if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         raise TypeError(
             f"weights must be an array of real numbers; got an array of {array.dtype}. For the "
@@ -47,7 +48,7 @@ def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bo
     `shape` is the shape of the weights, (..., queries, keys). `name` is the name of the argument in
     messages. Raise TypeError or ValueError for another dtype or shape.
     """
-    array = np.asarray(value)
+    array = as_array(value)
     if array.dtype != bool:
         raise TypeError(
             f"{name} must be an array of bool; got {array.dtype}. Convert it with {name} = "

@@ -40,6 +40,7 @@ from attnviz.utils.arguments import (
     format_named,
     short_repr,
 )
+from attnviz.utils.arrays import as_array
 
 #: Name of a stack, and number of a layer in it.
 StackLayer = tuple[str, int]
@@ -590,11 +591,11 @@ class SetWeights(Change):
 def _checked_weights(
     weights: Any, heads: Sequence[int], size: tuple[int, int], *, signed: bool
 ) -> StoredWeights:
-    values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
-    values = values[None] if values.dim() == 2 else values
+    array = as_array(weights, np.float32)
+    values = torch.as_tensor(array[None] if array.ndim == 2 else array)
     if tuple(values.shape) not in {(1, *size), (len(heads), *size)}:
         raise ValueError(
-            f"weights has shape {tuple(np.shape(weights))}. It must be {size}, queries and keys, "
+            f"weights has shape {array.shape}. It must be {size}, queries and keys, "
             f"or {(len(heads), *size)} for the {len(heads)} selected heads."
         )
     is_one = (values.sum(dim=-1) - 1).abs() <= _ROUNDING

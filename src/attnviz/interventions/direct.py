@@ -195,13 +195,12 @@ def _are_equal(gradients: tuple[torch.Tensor | None, ...]) -> bool:
     If so, all projections add their outputs to the same residual stream. None is a gradient of 0.
     """
     first = gradients[0]
-    return (
-        first is not None
-        and bool(first.any())
-        and all(
-            gradient is not None
-            and gradient.shape == first.shape
-            and torch.allclose(gradient, first, rtol=0, atol=_SAME * float(first.abs().max()))
-            for gradient in gradients
-        )
+    if first is None or not (largest := float(first.abs().max())):
+        return False
+    # The layers of a model may be on different devices.
+    return all(
+        gradient is not None
+        and gradient.shape == first.shape
+        and torch.allclose(gradient.to(first.device), first, rtol=0, atol=_SAME * largest)
+        for gradient in gradients
     )

@@ -21,6 +21,7 @@ from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
+from attnviz.utils.arrays import as_array
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import show_progress
 from attnviz.utils.refusals import short_refusals
@@ -178,7 +179,7 @@ def _order(ranking: Any, text: TokenRemover) -> list[int]:
     does not have one score per token, or if the score of every token that can be erased is NaN.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
-    values = np.asarray(scores, dtype=np.float64)
+    values = as_array(scores, np.float64)
     if values.shape != (len(text.tokens),):
         raise ValueError(
             f"ranking has shape {values.shape}. It must be ({len(text.tokens)},), one number per "

@@ -35,6 +35,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.table import require_pandas
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
+from attnviz.utils.arrays import as_array
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Pace, show_progress
 from attnviz.utils.refusals import short_refusals
@@ -407,7 +408,7 @@ def _read_after(keep: Any, after: int | str | None, tokens: Tokens) -> int:
 def _array(kept: Any) -> NDArray[Any]:
     """Convert kept keys to an array of flags or of positions, with one or two axes."""
     try:
-        array = np.asarray(kept.cpu() if isinstance(kept, torch.Tensor) else kept)
+        array = as_array(kept)
     except ValueError:
         array = np.empty(0, object)
     if array.dtype == np.float64 and not array.size:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.utils.arguments import as_integer, set_fields
+from attnviz.utils.arrays import as_array
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def check_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
     Raise TypeError if the dtype is not uint8, or ValueError if the shape is wrong. `name` is the
     name of the argument in messages.
     """
-    array = np.asarray(image)
+    array = as_array(image)
     if array.dtype != np.uint8:
         raise TypeError(f"{name} must contain colours from 0 to 255 (uint8); got {array.dtype}")
     if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:

@@ -13,7 +13,7 @@ block at a time: for a slice or tensor of rows, and a slice of columns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
@@ -284,12 +284,15 @@ class PackedMask(Mask):
 
     @classmethod
     def pack(cls, flags: torch.Tensor) -> PackedMask:
-        """Create a mask from bool flags, (heads or 1, queries, keys)."""
+        """Create a mask on the CPU from bool flags, (heads or 1, queries, keys)."""
         heads, queries, keys = flags.shape
-        padded = torch.zeros(heads, queries, -(-keys // 8) * 8, dtype=torch.uint8)
+        # Pack on the device of the flags, so that only an eighth of their bytes is copied.
+        device = flags.device
+        padded = torch.zeros(heads, queries, -(-keys // 8) * 8, dtype=torch.uint8, device=device)
         padded[..., :keys] = flags.to(torch.uint8)
-        powers = 2 ** torch.arange(8, dtype=torch.uint8)
-        return cls((padded.unflatten(-1, (-1, 8)) * powers).sum(-1, dtype=torch.uint8), keys)
+        powers = 2 ** torch.arange(8, dtype=torch.uint8, device=device)
+        bits = (padded.unflatten(-1, (-1, 8)) * powers).sum(-1, dtype=torch.uint8)
+        return cls(bits.cpu(), keys)
 
     @property
     def num_heads(self) -> int:
@@ -662,43 +665,61 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
     """Return the mask with the flags `allowed`, in the smallest form that reproduces them.
 
     `allowed` is bool, (heads or 1, queries, keys). Return None if all flags are True. Otherwise,
-    return a `BandMask` if all heads have the band that `_find_band` finds, or else a `PackedMask`.
+    return a `BandMask` if all heads have the same band, or else a `PackedMask`.
+    The flags stay on their device. Only a few numbers, or the packed bits, are copied to the CPU.
 
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
     """
-    allowed = allowed.detach().cpu()
-    if bool(allowed.all()):
+    allowed = allowed.detach()
+    if not allowed.numel():
         return None
-    if len(allowed) > 1 and bool((allowed == allowed[:1]).all()):
+    # Read all numbers at once, because each time the host waits for the device.
+    first, last = allowed[0, 0], allowed[0, -1]
+    numbers = [
+        allowed.all(),
+        (allowed[1:] == allowed[:1]).all(),
+        first.any() & last.any(),
+        first.flip(0).int().argmax(),
+        last.int().argmax(),
+    ]
+    are_all, are_same, has_ends, *ends = torch.stack([one.long() for one in numbers]).tolist()
+    if are_all:
+        return None
+    if are_same:
         allowed = allowed[:1]
-    band = _find_band(allowed[0]) if len(allowed) == 1 else None
-    return PackedMask.pack(allowed) if band is None else band
+        band = _band_of(ends[0], ends[1], allowed.shape[1:]) if has_ends else None
+        if band is not None and _is_equal(band, allowed[0]):
+            return band
+    return PackedMask.pack(allowed)
 
 
-def _find_band(allowed: torch.Tensor) -> BandMask | None:
-    """Return a band with the flags `allowed`, (queries, keys), or None if none is found.
+def _band_of(after_last: int, first_of_last: int, shape: Sequence[int]) -> BandMask | None:
+    """Return the only band that a mask of the shape (queries, keys) can be, or None.
 
-    A band is searched only under two conditions. The last query and the last key are the same
-    token, as in causal attention with a cache, so there are at most as many queries as keys. The
-    first and the last query have an allowed key, because their keys determine the band.
+    The last query and the last key must be the same token, as in causal attention with a cache, so
+    there are at most as many queries as keys. `after_last` is the number of keys after the last key
+    of the first query. `first_of_last` is the first key of the last query.
     """
-    num_queries, num_keys = allowed.shape
+    num_queries, num_keys = shape
     offset = num_keys - num_queries
-    # The last allowed key of the first query determines `after`. The first allowed key of the last
-    # query determines `before`.
-    first_keys, last_keys = (torch.nonzero(allowed[row]).flatten() for row in (0, -1))
-    if offset < 0 or not len(first_keys) or not len(last_keys):
+    if offset < 0:
         return None
-    last_of_first, first_of_last = int(first_keys[-1]), int(last_keys[0])
-    after = None if last_of_first == num_keys - 1 else last_of_first - offset
-    before = None if first_of_last == 0 else num_keys - 1 - first_of_last
-    band = BandMask(before, after, offset)
-    is_equal = all(
-        torch.equal(band.allowed(0, rows, slice(0, num_keys)), allowed[rows])
-        for rows in torch.arange(num_queries).split(_ROWS_PER_BLOCK)
-    )
-    return band if is_equal else None
+    after = num_queries - 1 - after_last if after_last else None
+    before = num_keys - 1 - first_of_last if first_of_last else None
+    return BandMask(before, after, offset)
+
+
+def _is_equal(band: BandMask, allowed: torch.Tensor) -> bool:
+    """Whether a band has the flags `allowed`, (queries, keys)."""
+    num_queries, num_keys = allowed.shape
+    starts = range(0, num_queries, _ROWS_PER_BLOCK)
+    blocks = [slice(start, min(start + _ROWS_PER_BLOCK, num_queries)) for start in starts]
+    are_equal = [
+        (band.allowed(0, rows, slice(0, num_keys), allowed.device) == allowed[rows]).all()
+        for rows in blocks
+    ]
+    return bool(torch.stack(are_equal).all())
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:

@@ -17,6 +17,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.arrays import as_array
 from attnviz.utils.numbers import describe_noise
 from attnviz.views.position import PositionedView, same_tokens
 
@@ -146,7 +147,7 @@ def row_of(what: str, shape: str, values: Any) -> Row:
     numbers, and `shape` is the expected shape, such as "(tokens,)".
     """
     try:
-        numbers = np.asarray(values)
+        numbers = as_array(values)
         # Reject strings such as "1.5", which `astype` would convert. Accept arrays of objects,
         # because converted scores contain None, which `astype` converts to NaN.
         is_row = numbers.dtype.kind in "biufO" and numbers.ndim == 1

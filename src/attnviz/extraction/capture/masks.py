@@ -136,10 +136,9 @@ class MaskReader:
                 _flags_of_block_mask(tensor, call) if isinstance(tensor, BlockMask) else tensor
             )
             block = _block_of_example(tensor_of_batch, index, num_queries, num_keys, unpadded)
-            flags, values = _split_allowed(block)
-            if flags is not None and block.is_floating_point():
-                lowered = ~flags.any(dim=-1) & block.isfinite().all(dim=-1)
-                rows = lowered.any(dim=0).expand(num_rows).nonzero().flatten().tolist()
+            flags, values, lowered = _split_allowed(block)
+            if lowered is not None:
+                rows = lowered.cpu().expand(num_rows).nonzero().flatten().tolist()
                 self.lowered.setdefault(index, set()).update(rows)
             if flags is not None:
                 allowed = flags if allowed is None else allowed & flags
@@ -151,9 +150,10 @@ class MaskReader:
             mask = band
         else:
             if band is not None:
-                flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
+                device = None if allowed is None else allowed.device
+                flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys), device)[None]
                 flags = _block_without_padding(flags, unpadded)
-                allowed = flags if allowed is None else allowed.cpu() & flags
+                allowed = flags if allowed is None else allowed & flags
             if allowed is not None:
                 mask = compact_mask(allowed.expand(-1, num_rows, -1))
         bias = None if added is None else compact_bias(added)
@@ -274,17 +274,27 @@ def _same_positions(unpadded: Positions) -> bool:
     return torch.equal(unpadded.queries, unpadded.keys)
 
 
-def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def _split_allowed(
+    block: torch.Tensor,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Split a mask argument into flags of allowed pairs and values to add to the logits.
 
     `block` has floating-point numbers, which are added to the logits, or flags. The flags in the
     result are True for allowed pairs. The flags are None if `block` has floating-point numbers that
-    allow all pairs. The values are None if they are all 0, or if `block` has flags.
+    allow all pairs. The values are None if they are all 0, or if `block` has flags. The third
+    result has True for each query for which some head lowers the logits of all keys by finite
+    numbers, (queries or 1,). It is None if there is no such query.
     """
     if not block.is_floating_point():
-        return block.bool(), None
+        return block.bool(), None, None
     blocked = block <= _MAX_BLOCKING
-    if not bool(blocked.any()):
-        return None, block if bool(block.any()) else None
     values = block.masked_fill(blocked, 0.0)
-    return ~blocked, values if bool(values.any()) else None
+    lowered = (blocked.all(dim=-1) & block.isfinite().all(dim=-1)).any(dim=0)
+    # Read the numbers at once, because each time the host waits for the device.
+    numbers = torch.stack([blocked.any(), values.any(), lowered.any()])
+    is_blocked, is_added, is_lowered = numbers.tolist()
+    return (
+        ~blocked if is_blocked else None,
+        values if is_added else None,
+        lowered if is_lowered else None,
+    )

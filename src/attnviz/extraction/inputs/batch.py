@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.record.tokens import Tokens
+from attnviz.utils.arrays import as_array
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
     are not integers.
     """
     try:
-        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(as_array(value))
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"inputs: {name} ({type(value).__name__}) cannot be converted to a tensor. Call the "

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.preprocessors import call_reader, find_processor, takes_chats
+from attnviz.utils.arrays import as_array
 
 
 def is_image(entry: object) -> bool:
@@ -255,7 +256,7 @@ def _checked_image(model: PreTrainedModel, image: Any) -> Any:
     if is_image(image):
         # Convert to RGB, because image processors do not accept an alpha channel.
         return image if one_colour or image.mode == "RGB" else image.convert("RGB")
-    array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
+    array = as_array(image)
     original = array
     if array.ndim == 2:
         array = array[..., None]
@@ -297,7 +298,7 @@ def _checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
                 f"{rate}. Resample it (librosa.resample, torchaudio.functional.resample)."
             )
         sound = sound["array"]
-    samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else np.asarray(sound)
+    samples = as_array(sound)
     are_floats = samples.dtype.kind == "f" and bool(np.isfinite(samples).all())
     if samples.ndim != 1 or not samples.size or not are_floats:
         raise ValueError(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from attnviz.utils.arguments import whole_numbers
+from attnviz.utils.arrays import as_array
 
 
 def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
@@ -35,7 +36,7 @@ def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> t
 
 
 def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
-    array = np.asarray(value)
+    array = as_array(value)
     keeps_dtype = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
     if not keeps_dtype and array.dtype.kind in "biuf":
         array = array.astype(np.float32, copy=False)

@@ -74,7 +74,7 @@ def read_mask(
         added = values if bool(values.any()) else None
     if band is not None:
         rows, columns = slice(0, shape[1]), slice(0, shape[2])
-        allowed = allowed.cpu() & band.allowed(0, rows, columns)
+        allowed = allowed & band.allowed(0, rows, columns, allowed.device)
     return compact_mask(allowed), added
 
 

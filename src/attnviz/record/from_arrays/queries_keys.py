@@ -92,6 +92,11 @@ def create_layers(
     attentions = {}
     for position, number in enumerate(check_layer_numbers(layers, count, "queries")):
         q, k = all_queries[position], all_keys[position]
+        if q.device != k.device:
+            raise ValueError(
+                f"queries[{position}] is on {q.device}, but keys[{position}] on {k.device}. Move "
+                f"both to one device, for example with .to({str(q.device)!r})."
+            )
         layer_scale = _number(scales[position], "scale")
         layer_sinks = all_sinks[position]
         if layer_sinks is not None:

@@ -1,0 +1,32 @@
+"""Conversion of arrays that a caller passes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+def as_array(value: Any, dtype: DTypeLike | None = None) -> NDArray[Any]:
+    """Return an array, a tensor, or a nested list of numbers, arrays and tensors, as one array.
+
+    Unlike `numpy.asarray`, accept tensors that are on a device, have a gradient, or are bfloat16,
+    which becomes float32.
+
+    >>> as_array([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    return np.asarray(_without_tensors(value), dtype)
+
+
+def _without_tensors(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_without_tensors(part) for part in value]
+    # Without torch there are no tensors. Importing it would take seconds.
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()

@@ -1,0 +1,179 @@
+"""Functions of attnviz take models, records and arrays that are on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+import attnviz as av
+from attnviz import analysis
+from attnviz.record.attention import QueryKeyAttention
+from models.accelerator import DEVICE, PRETENDED
+from models.make_models import make_model
+from models.tiny import arguments_of
+
+pytestmark = pytest.mark.gpu
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40]])
+COUNT = IDS.shape[1]
+PAIR = (7, 8)
+
+
+def uniform(device: Any) -> torch.Tensor:
+    """Return the weights of causal attention to all earlier tokens alike."""
+    ones = torch.ones(COUNT, COUNT, device=device).tril()
+    return ones / ones.sum(dim=-1, keepdim=True)
+
+
+def set_weights(model: Any, device: Any) -> Any:
+    change = av.SetWeights(weights=uniform(device), layers=1, heads=0)
+    return av.intervene(model, IDS, change, answer=PAIR).effect.after
+
+
+def set_weights_of_a_record(model: Any, _: Any) -> Any:
+    change = av.SetWeights(weights=av.extract(model, IDS, device=None), layers=1, heads=0)
+    return av.intervene(model, IDS.flip(1), change, answer=PAIR).effect.after
+
+
+def erase(model: Any, device: Any) -> Any:
+    ranking = torch.arange(float(COUNT), device=device, requires_grad=True)
+    return av.erasure_curve(model, IDS, ranking, answer=PAIR, random_orders=2).values
+
+
+def left_out(model: Any, device: Any) -> Any:
+    keep = torch.arange(6, device=device) % 2 == 0
+    return av.left_out(model, IDS, keep=keep, after=6).lost[1]
+
+
+def attributions(model: Any, _: Any) -> Any:
+    results = [
+        av.attribute(model, IDS, method="value norm"),
+        av.attribute(model, IDS, method="rollout"),
+        av.attribute(model, IDS, method="gradient", answer=PAIR),
+        av.attribute(model, IDS, method="integrated gradients", answer=PAIR),
+        av.attribute(model, IDS, method="direct", answer=PAIR),
+    ]
+    return [result.stack().weights(layer=1) for result in results]
+
+
+def effects(model: Any, _: Any) -> Any:
+    changes = [
+        av.Ablate(layers=1, heads=0),
+        av.Knockout(layers=[0, 1], queries=-1, keys=3),
+        av.HideTokens(2),
+    ]
+    return [
+        av.head_effects(model, IDS, answer=PAIR).values,
+        av.token_effects(model, IDS, answer=PAIR).values[:-1],
+        *(av.intervene(model, IDS, change, answer=PAIR).effect.after for change in changes),
+    ]
+
+
+@pytest.mark.parametrize(
+    "call", [set_weights, set_weights_of_a_record, erase, left_out, attributions, effects]
+)
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.slow)])
+def test_results_are_those_of_the_cpu(kind: str, call: Callable[[Any, Any], Any]) -> None:
+    model = make_model(kind)
+    expected = tree_leaves(call(model, "cpu"))
+    for one, other in zip(tree_leaves(call(model.to(DEVICE), DEVICE)), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3 if PRETENDED is None else 1e-4)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("device", ["cpu", None])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "bart",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gpt2", "bert", "t5", "gemma2")),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("vit", "bloom")),
+    ],
+)
+def test_inputs_may_be_on_either_device(kind: str, device: str | None, implementation: str) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation("eager" if kind == "gemma2" else implementation)
+    arguments = arguments_of(kind)
+    own = av.extract(model, arguments)
+    model.to(DEVICE)
+    moved = {name: value.to(DEVICE) for name, value in arguments.items()}
+    for inputs in (arguments, moved):
+        record = av.extract(model, inputs, device=device)
+        for name, stack in own.stacks.items():
+            for one, other in zip(record.to_numpy(name), own.to_numpy(name), strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-3 if PRETENDED is None else 1e-5)
+            # The masks are equal, in the same form.
+            for layer in stack.layers:
+                attentions = stack.attention(layer), record.stacks[name].attention(layer)
+                assert all(isinstance(each, QueryKeyAttention) for each in attentions)
+                of_cpu, of_device = (each.mask for each in attentions)
+                assert (of_cpu is None) == (of_device is None)
+                assert of_cpu is None or of_cpu.equals(of_device)
+
+
+def test_a_record_on_a_device_can_be_used_everywhere(tmp_path: Path) -> None:
+    model = make_model("llama")
+    own = av.extract(model, IDS)
+    record = av.extract(model.to(DEVICE), IDS, device=None)
+    assert av.HeadView(record).to_html().count("<template") == av.HeadView(own).to_html().count(
+        "<template"
+    )
+    record.save(tmp_path / "record.safetensors")
+    loaded = av.load(tmp_path / "record.safetensors")
+    np.testing.assert_allclose(loaded.to_numpy("self"), own.to_numpy("self"), atol=1e-4)
+    assert np.max(av.compare(record, own).distance("self")) < 1e-3
+    for name in ("previous token", "entropy"):
+        for one, other in zip(
+            *(analysis.head_scores(each, name) for each in (record, own)), strict=True
+        ):
+            np.testing.assert_allclose(one, other, atol=1e-3)
+
+
+def test_arrays_of_the_caller_may_be_on_a_device() -> None:
+    weights = torch.stack([uniform("cpu"), torch.eye(COUNT)])
+    mask = torch.eye(COUNT, dtype=torch.bool)
+    numbers = torch.arange(4.0)
+    calls: list[Callable[[Any], Any]] = [
+        lambda to: analysis.previous_token(to(weights)),
+        lambda to: analysis.induction(to(weights), IDS[0].tolist(), allowed=to(mask)),
+        lambda to: analysis.mass_on(to(weights), to(mask)),
+        lambda to: analysis.mass_on([*to(weights)], to(mask)),
+        lambda to: analysis.mass_on(to(weights).bfloat16(), to(mask)),
+        lambda to: analysis.kendall_tau(to(numbers), to(numbers).cos()),
+        lambda to: analysis.movable_weight(to(weights[0, 3]), to(weights[1, :, :2])).weights,
+        lambda to: av.AttentionRecord.from_weights(to(weights)[None], list("abcdefghij")).to_numpy(
+            "self"
+        ),
+    ]
+    for call in calls:
+        moved = call(lambda tensor: tensor.to(DEVICE).requires_grad_(tensor.is_floating_point()))
+        np.testing.assert_allclose(moved, call(lambda tensor: tensor), atol=1e-6)
+
+
+def test_queries_and_keys_on_two_devices_are_refused() -> None:
+    vectors = torch.randn(1, 2, 4, 3)
+    with pytest.raises(ValueError, match=r"queries\[0\] is on .*, but keys\[0\] on cpu"):
+        av.AttentionRecord.from_qk(vectors.to(DEVICE), vectors)
+
+
+def test_direct_attribution_of_a_model_on_two_devices() -> None:
+    model = make_model("llama")
+    expected = av.attribute(model, IDS, method="direct", answer=PAIR)
+    model.to(DEVICE)
+    layer = model.model.layers[1].to("cpu")
+
+    def moved(tree: Any, device: Any) -> Any:
+        return tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, tree)
+
+    layer.register_forward_pre_hook(
+        lambda _, args, kwargs: (moved(args, "cpu"), moved(kwargs, "cpu")), with_kwargs=True
+    )
+    layer.register_forward_hook(lambda _, __, output: moved(output, DEVICE))
+    result = av.attribute(model, IDS, method="direct", answer=PAIR)
+    np.testing.assert_allclose(result.to_numpy("self"), expected.to_numpy("self"), atol=1e-4)
