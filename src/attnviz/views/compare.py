@@ -160,6 +160,23 @@ class CompareView(TokenWindows, RecordView):
         """Replace the text of a token by its position, as in other views.
 
         Texts are also looked up in each member: "he" and "she" find the label ``he→she``.
+
+        Parameters
+        ----------
+        name : str
+            Name of the trait.
+        value : object
+            Value that the caller passed.
+
+        Returns
+        -------
+        object
+            Position of the token, or the value if it is not a text.
+
+        Examples
+        --------
+        >>> view.resolve_number("token", "she")    # doctest: +SKIP
+        1
         """
         if name in ("token", "key") and isinstance(value, str):
             side = "query_tokens" if name == "token" else "key_tokens"
