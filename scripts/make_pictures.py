@@ -99,6 +99,13 @@ def views() -> dict[str, View]:
     }
 
 
+def image_view() -> View:
+    """Return a view of two heads of the demo model that reads an image."""
+    model, processor = av.demos.load("vision")
+    record = av.extract(model, **av.demos.example("vision"), processor=processor, name="ViT")
+    return av.HeadView(record, layer=2, heads=[1, 2], token="[CLS]")
+
+
 def corpus_views() -> dict[str, View]:
     """Return the views of a corpus of module docstrings, by name of the picture."""
     texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
@@ -268,13 +275,15 @@ def draw_live(
 
 def draw_figures(names: list[str]) -> None:
     """Draw the figures of docs/figures.md, which have the width of a column in a paper."""
-    for name in ("head-view", "matrix-view", "model-view"):
-        figure = f"figure-{name.removesuffix('-view')}"
+    for name in ("head", "matrix", "model", "image"):
+        figure = f"figure-{name}"
         if names and figure not in names:
             continue
+        view = image_view() if name == "image" else views()[f"{name}-view"]
+        content: Any = {"content": "image"} if name == "image" else {}
         with tempfile.TemporaryDirectory() as folder:
             png = Path(folder, "figure.png")
-            views()[name].save(png, width="84mm", font_size=8, dpi=150, theme="light")
+            view.save(png, width="84mm", font_size=8, dpi=150, theme="light", **content)
             with Image.open(png) as picture:
                 picture.convert("RGB").save(IMAGES / f"{figure}.webp", lossless=True)
 

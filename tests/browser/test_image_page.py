@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pypdf
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -17,10 +18,12 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.record import PatchGrid
 from attnviz.record.attention import StoredWeights
-from browser.pages import SVG, figure, texts
+from browser.pages import SVG, figure, overflow, texts
 from unit.records import shares
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Locator, Page, Position
 
     from browser.pages import Show
@@ -37,6 +40,10 @@ COLORS = np.array(
 # Weights from [CLS] to itself and to the patches, row by row.
 WEIGHTS = np.array([0.3, 0.25, 0.0, 0.05, 0.1, 0.2, 0.1], np.float32)
 FIRST_HEAD = (0xB8, 0x48, 0x12)
+# An opacity in a figure is one of 256 numbers, rounded to three digits.
+ROUNDING = 0.5 / 255 + 0.0005
+# A page also rounds a weight, and the largest weight 0.25, to 256 numbers from 0 to 1.
+PAGE_ROUNDING = ROUNDING + 2 * 0.9 * (0.5 / 255) / 0.25
 
 
 def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
@@ -133,12 +140,12 @@ def test_opacity_over_the_image_follows_the_weight(show: Show) -> None:
     picture = np.full((40, 60, 3), (90, 160, 40), np.uint8)
     root = show(av.HeadView(small_record(picture), heads=[0], token=0))
     canvas = pixels_of(root.locator(".av-image .av-front"))
-    # The grey value of the colour by Rec. 709, drawn with 45% of its contrast on white.
+    # The grey value of the colour by Rec. 709, drawn with 22% of its contrast on white.
     luma = 0.2126 * 90 + 0.7152 * 160 + 0.0722 * 40
-    grey = 0.45 * luma + 0.55 * 255
+    grey = 0.22 * luma + 0.78 * 255
     for patch, weight in enumerate(WEIGHTS[1:]):
         x, y = middle_of_patch(root, *divmod(patch, COLUMNS))
-        opacity = 0.82 * weight / 0.25
+        opacity = 0.9 * weight / 0.25
         expected = [(1 - opacity) * grey + opacity * color for color in FIRST_HEAD]
         assert_allclose(canvas[int(y), int(x), :3], expected, atol=3)
     says(root, "70% on the image, 30% on “[CLS]”. Most on “patch 0,0”, 0.25")
@@ -200,10 +207,134 @@ def test_figures_contain_the_patches_and_vector_weights_over_the_image(
     heat = [shape for shape in svg.iter(f"{SVG}rect") if shape.get("fill-opacity")]
     color = f"rgb({','.join(map(str, FIRST_HEAD))})" if view == "HeadView" else None
     opacities = [float(shape.get("fill-opacity", 0)) for shape in heat if heat_of(shape, color)]
-    expected = [0.82 * weight / 0.25 for weight in WEIGHTS[1:] if weight > 0]
-    assert_allclose(sorted(opacities)[: len(expected)], sorted(expected), atol=0.005)
+    expected = [0.9 * weight / 0.25 for weight in WEIGHTS[1:] if weight > 0]
+    assert_allclose(sorted(opacities)[: len(expected)], sorted(expected), atol=PAGE_ROUNDING)
 
 
 def heat_of(rect: ET.Element, color: str | None) -> bool:
     """Return whether a rectangle is a patch. Steps of the colour scale are only 9 pixels high."""
     return float(rect.get("height", 0)) > 20 and color in (None, rect.get("fill"))
+
+
+def heats_of(svg: ET.Element, rows: int, columns: int) -> NDArray[np.float64]:
+    """Return the opacity over each patch of the images of an SVG, shape (image, row, column)."""
+    groups = [g for g in svg.iter(f"{SVG}g") if g.get("shape-rendering") == "crispEdges"]
+    images = [*svg.iter(f"{SVG}image")]
+    heats = np.zeros((len(images), rows, columns))
+    for heat, image, group in zip(heats, images, groups, strict=True):
+        x, y, width, height = (float(image.get(name, "")) for name in ("x", "y", "width", "height"))
+        for rect in group:
+            left, top, wide = (float(rect.get(name, "")) for name in ("x", "y", "width"))
+            # One rectangle covers neighbours in a row that have the same opacity.
+            start, stop = (round((at - x) / width * columns) for at in (left, left + wide))
+            heat[round((top - y) / height * rows), start:stop] = float(rect.get("fill-opacity", ""))
+    return heats
+
+
+@pytest.mark.parametrize("pins", [{"token": 0}, {"key": 10}, {}], ids=["query", "key", "mean"])
+def test_a_figure_of_the_image_has_a_row_of_heads_with_the_weights_of_the_model(
+    pins: dict[str, int],
+) -> None:
+    model, processor = av.demos.load("vision")
+    inputs = av.demos.example("vision")["inputs"]
+    record = av.extract(model, inputs, processor=processor)
+    heads = [1, 3]
+    view = av.HeadView(record, layer=2, heads=heads, **pins)
+    svg = ET.fromstring(view.to_svg(content="image", width="84mm"))  # noqa: S314 - our own
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        attention = model(**processor(inputs, return_tensors="pt"), output_attentions=True)
+    weights = attention.attentions[2][0, heads].double().numpy()
+    assert_allclose(record.stack().weights(2)[heads], weights, atol=1e-4)
+    # Token 0 is [CLS]. The others are the patches, row by row.
+    if "key" in pins:
+        on_patches = weights[:, 1:, 10]
+    else:
+        on_patches = (weights[:, 0] if pins else weights.mean(1))[:, 1:]
+    opacities = 0.9 * on_patches / on_patches.max()
+    # The weights equal those of the model to 1e-4.
+    atol = ROUNDING + 2 * 1e-4 / on_patches.max()
+    assert_allclose(heats_of(svg, 8, 8), opacities.reshape(2, 8, 8), atol=atol)
+    assert {"head 1", "head 3"} <= {*texts(svg)}
+    # Without the plot, there are no labels of its columns.
+    assert not {"query", "key"} & {*texts(svg)}
+
+
+@pytest.mark.parametrize("size", [(1200, 800), (300, 900)])
+@pytest.mark.parametrize("width", [84, 160])
+def test_images_of_a_figure_have_their_aspect_ratio_and_fit_its_width(
+    size: tuple[int, int], width: int
+) -> None:
+    across, down = size
+    record = small_record(np.full((down, across, 3), 128, np.uint8))
+    view = av.MatrixView(record, heads=[0], token=0)
+    svg = ET.fromstring(view.to_svg(content="image", width=f"{width}mm"))  # noqa: S314 - our own
+    [image] = svg.iter(f"{SVG}image")
+    wide, high = (float(image.get(side, "")) for side in ("width", "height"))
+    assert wide / high == pytest.approx(across / down, rel=1e-3)
+    room = width / 25.4 * 96
+    # A portrait is at most 600 layout pixels high, each a tenth of the text size (8 points).
+    most = room if across > down else min(room, 600 / 10 * 8 * 96 / 72 * across / down)
+    assert 0.97 * most < wide <= most
+    # Row by row, the weights of [CLS] on the patches.
+    assert_allclose(heats_of(svg, ROWS, COLUMNS).ravel(), 0.9 * WEIGHTS[1:] / 0.25, atol=ROUNDING)
+
+
+def test_a_pdf_of_the_image_is_one_page_with_a_picture(
+    tmp_path: Path, colored: av.AttentionRecord
+) -> None:
+    view = av.HeadView(colored, heads=[0, 1], token=0)
+    look: dict[str, Any] = {"content": "image", "width": "84mm"}
+    [page] = pypdf.PdfReader(view.save(tmp_path / "x.pdf", **look)).pages
+    assert float(page.mediabox.width) == pytest.approx(84 / 25.4 * 72, abs=0.2)
+    # Both heads use one grey image.
+    assert len(page.images) == 1
+    words = " ".join(page.extract_text().split())
+    assert "Weights of “[CLS]” on the image" in words
+    assert "70% on the image, 30% on “[CLS]”" in words
+    assert view.save(tmp_path / "x.png", **look).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_figure_of_the_image_needs_an_image(colored: av.AttentionRecord) -> None:
+    text = av.AttentionRecord.from_weights(shares(1, 1, 3, 3), list("abc"), model="m")
+    layers = {0: StoredWeights(torch.from_numpy(shares(1, 7, 7)))}
+    vision = av.AttentionStack("vision", layers, colored.tokens)
+    stacks = {"vision": vision, "self": text.stack()}
+    both = av.AttentionRecord(stacks, images=list(colored.images))
+    for view, words in [
+        (av.HeadView(text), "the record has none. Pass a model and inputs with an image"),
+        (av.MatrixView(both, stack="self"), r'stack="self" has none. Pass stack="vision"'),
+        (av.ModelView(colored), "for show_head_view and show_matrix_view"),
+    ]:
+        with pytest.raises(ValueError, match=f'content="image" .*{words}'):
+            view.to_svg(content="image")
+
+
+def test_the_export_menu_has_the_image_if_weights_are_shown_over_it(
+    show: Show, page: Page, colored: av.AttentionRecord
+) -> None:
+    root = show(av.MatrixView(colored, heads=[0], token=0))
+    root.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="Picture of the image, SVG").click()
+    svg = ET.parse(download.value.path()).getroot()  # noqa: S314 - our own
+    assert len([*svg.iter(f"{SVG}image")]) == 1
+    assert_allclose(
+        heats_of(svg, ROWS, COLUMNS).ravel(), 0.9 * WEIGHTS[1:] / 0.25, atol=PAGE_ROUNDING
+    )
+    text = av.AttentionRecord.from_weights(shares(1, 1, 3, 3), list("abc"))
+    root = show(av.MatrixView(text))
+    root.get_by_role("button", name="Export").click()
+    expect(page.get_by_role("menuitem", name="Picture, SVG")).to_be_visible()
+    expect(page.get_by_role("menuitem", name="Picture of the image, SVG")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [785, 1280])
+def test_the_image_is_at_least_400_pixels_wide(show: Show, page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    photo = np.full((800, 1200, 3), 128, np.uint8)
+    root = show(av.HeadView(small_record(photo), heads=[0], token=0))
+    left, top, right, bottom = image_box(root)
+    assert right - left >= 400
+    assert (right - left) / (bottom - top) == pytest.approx(1200 / 800, rel=0.01)
+    assert overflow(root) == 0

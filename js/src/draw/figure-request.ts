@@ -8,6 +8,8 @@ import { FONTS } from "./marks";
  * the figure is exported as the view shows it.
  */
 export interface FigureRequest {
+  /** "image" for the images of the model's input with weights over them, without the plot. */
+  content?: "view" | "image" | undefined;
   /** Width of the whole figure. */
   width?: number | undefined;
   /** Size of the smallest text. */

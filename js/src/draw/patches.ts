@@ -142,8 +142,11 @@ export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels 
 }
 
 const LUMA = [0.2126, 0.7152, 0.0722];
-/** Share of the contrast that remains in a grey image behind weights. */
-const GREY_CONTRAST = 0.45;
+/**
+ * Share of the contrast that remains in a grey image behind weights. The colours of weights are
+ * visible on all remaining greys, for every type of colour vision.
+ */
+export const GREY_CONTRAST = 0.22;
 
 /**
  * Return an image in grey, blended with a background colour so that it has little contrast. Only

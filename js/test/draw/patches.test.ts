@@ -45,8 +45,8 @@ describe("patches", () => {
   it("become grey with low contrast to the background", () => {
     const red = new Uint8ClampedArray([255, 0, 0, 255]);
     const grey = greyOf({ width: 1, height: 1, pixels: red }, [100, 110, 120]);
-    // The luma of red is 0.2126 * 255 = 54.213. The result is 45 % luma and 55 % background.
-    const mixed = [100, 110, 120].map((ground) => Math.round(0.45 * 54.213 + 0.55 * ground));
+    // The luma of red is 0.2126 * 255 = 54.213. The result is 22 % luma and 78 % background.
+    const mixed = [100, 110, 120].map((ground) => Math.round(0.22 * 54.213 + 0.78 * ground));
     expect([...grey.pixels]).toEqual([...mixed, 255]);
   });
 });

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 class FigureArguments(TypedDict, total=False):
     """Arguments of the methods `save` and `to_svg` of a view for the appearance of a figure."""
 
+    content: Literal["view", "image"] | None
     width: float | str | None
     font_size: float | str | None
     font: str | tuple[str, str] | None
@@ -176,6 +177,14 @@ def _parse_background(name: str, value: Any) -> str:
     return "transparent" if value == "transparent" else _parse_color(name, value)
 
 
+def _parse_content(name: str, value: Any) -> str:
+    if value not in ("view", "image"):
+        raise ValueError(
+            f'{name}={value!r} must be "view", or "image" for the image with its weights alone'
+        )
+    return str(value)
+
+
 def _parse_title(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f'{name}={value!r} must be a string. Pass "" to leave it out.')
@@ -191,6 +200,7 @@ def _parse_flag(name: str, value: Any) -> bool:
 # For each argument that is an option in `FigureOptions.request`: the name of the option, and the
 # function that validates and converts the value.
 _PARSERS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "content": ("content", _parse_content),
     "width": ("width", _parse_length),
     "font_size": ("fontSize", _parse_length),
     "font": ("fonts", _parse_fonts),

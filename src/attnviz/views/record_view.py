@@ -320,8 +320,8 @@ class RecordView(PositionedView):
         controls : optional
             Controls of the page. See `to_html`. Pictures have no controls.
         **figure
-            Style of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
-            `legend`, `theme`, `background`, `colors`. See `to_svg`.
+            Content and style of a picture: `content`, `width`, `font_size`, `font`, `scale`, `dpi`,
+            `title`, `caption`, `legend`, `theme`, `background`, `colors`. See `to_svg`.
 
         Returns
         -------

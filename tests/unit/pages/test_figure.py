@@ -59,6 +59,7 @@ def test_dots_per_inch_set_the_scale() -> None:
         ({"font": "a, b"}, ValueError, "one name"),
         ({"font": 'x"; } </style><script>'}, ValueError, "one name"),
         ({"font": ("Arial", 3)}, TypeError, "a pair of fonts"),
+        ({"content": "picture"}, ValueError, '"image" for the image with its weights alone'),
         ({"scale": 0}, ValueError, "between 0.1 and 32"),
         ({"scale": "2"}, TypeError, "scale='2' must be a number"),
         ({"dpi": 1e9}, ValueError, "between 18 and 2400"),
@@ -68,7 +69,7 @@ def test_dots_per_inch_set_the_scale() -> None:
         ({"background": "red"}, ValueError, "#1b6ab3"),
         ({"colors": ["red"]}, ValueError, "#1b6ab3"),
         ({"colors": ["#000000"] * 9}, TypeError, "at most 8"),
-        ({"widht": "84mm"}, TypeError, "'widht'. Its arguments are width"),
+        ({"widht": "84mm"}, TypeError, "'widht'. Its arguments are content, width"),
     ],
 )
 def test_errors_name_the_argument_and_a_valid_value(

@@ -5,11 +5,13 @@
  * file with the view and its data, which works without a kernel.
  */
 
+import type { ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { ReplyProgress } from "../../client/protocol";
 import type { ExportedFile } from "../../client/source";
 import { toPng } from "../../draw/canvas";
 import { type Captions, composeFigure, type Figure, type FigureParts } from "../../draw/figure";
+import { FigureError } from "../../draw/figure-request";
 import { toSvg } from "../../draw/svg";
 import type { MenuEntry } from "../controls/menu";
 import { changedMark, laterInWords } from "../text/captions";
@@ -29,9 +31,19 @@ export interface Exports {
   name: string;
   /** Return the picture of the view. @throws Error if nothing is drawn yet. */
   figure: () => Figure | Promise<Figure>;
+  /** Picture of the images alone. Undefined in views without an image panel. */
+  image?: ImageExport;
   csv: () => string | Promise<string>;
   /** Label of the menu entry that exports the table. It says what the table contains. */
   csvLabel: string;
+}
+
+/** Picture of the images of the model's input with weights over them. */
+export interface ImageExport {
+  /** Whether weights are shown over an image. */
+  isOffered: ReadonlySignal<boolean>;
+  /** @throws FigureError if no weights are shown over an image. */
+  figure: () => Figure;
 }
 
 /**
@@ -82,16 +94,25 @@ export function useExports<S extends RecordState>(
   exports: Exports,
 ): MenuEntry[] {
   const { root, source, record } = context;
-  const figure = async (): Promise<Figure> => exports.figure();
+  const figure = async (): Promise<Figure> => {
+    if (context.figure?.content !== "image") return exports.figure();
+    if (!exports.image)
+      throw new FigureError(
+        'content="image" is for show_head_view and show_matrix_view. Pass the record to one of ' +
+          "them, or omit content=.",
+      );
+    return exports.image.figure();
+  };
   const csv = async (): Promise<string> =>
     withColumn(await exports.csv(), "run", changedMarkOf(record));
-  const svg = async (): Promise<string> => {
-    const { scene, title } = await figure();
+  const svg = async (draw: typeof figure = figure): Promise<string> => {
+    const { scene, title } = await draw();
     return toSvg(scene, title);
   };
-  const png = async (scale: number): Promise<Blob> => toPng((await figure()).scene, scale);
+  const png = async (scale: number, draw: typeof figure = figure): Promise<Blob> =>
+    toPng((await draw()).scene, scale);
   useEffect(() => {
-    root.attnviz = { figure, svg, png, csv };
+    root.attnviz = { figure, svg: () => svg(), png, csv };
   }, []);
 
   const entry = (label: string, run: () => Promise<void>): MenuEntry => ({
@@ -108,14 +129,25 @@ export function useExports<S extends RecordState>(
     const name = record.description.peek()?.file ?? "attention";
     return `${name}-${exports.name}-layer-${record.selection.peek()?.layer ?? 0}.${ending}`;
   };
-  const entries = [
-    entry("Picture, SVG", async () => save(nameWith("svg"), await svg(), "image/svg+xml")),
-    entry("Picture, PNG", async () => save(nameWith("png"), await png(2), "image/png")),
-    entry("Picture, PDF …", async () => {
-      const { scene, title } = await figure();
+  const pictures = (what: string, ending: string, draw: typeof figure): MenuEntry[] => [
+    entry(`${what}, SVG`, async () =>
+      save(nameWith(`${ending}svg`), await svg(draw), "image/svg+xml"),
+    ),
+    entry(`${what}, PNG`, async () =>
+      save(nameWith(`${ending}png`), await png(2, draw), "image/png"),
+    ),
+    entry(`${what}, PDF …`, async () => {
+      const { scene, title } = await draw();
       // The print dialog suggests the title as the file name.
-      printPicture(toSvg(scene, title), scene, nameWith("pdf"));
+      printPicture(toSvg(scene, title), scene, nameWith(`${ending}pdf`));
     }),
+  ];
+  const { image } = exports;
+  const entries = [
+    ...pictures("Picture", "", figure),
+    ...(image?.isOffered.value
+      ? pictures("Picture of the image", "image.", async () => image.figure())
+      : []),
     entry(exports.csvLabel, async () => save(nameWith("csv"), await csv(), "text/csv")),
   ];
   if (source.transport.live && !context.embedded) {

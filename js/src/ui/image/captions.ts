@@ -111,6 +111,8 @@ export function heatInWords(heat: Heat, input: CaptionedHeat): string {
 
 /** Describe all heat maps over the image for screen readers. */
 export function heatsInWords(heats: readonly Heat[], input: CaptionedHeat): string {
-  const captions = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
+  const captions = heats.map((heat) => {
+    return (heats.length > 1 ? `${capital(heat.series.name)}: ` : "") + heatInWords(heat, input);
+  });
   return `${headingOf(input)}. ${captions.join(" ")}`;
 }

@@ -7,8 +7,8 @@
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { measureText } from "../../draw/canvas";
-import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
-import { type Area, fontOf, type Mark, translate } from "../../draw/marks";
+import { type Box, type LegendScale, rampBox, textMark, wrap } from "../../draw/figure";
+import { type Area, fontOf, type Mark, type TextMark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
 import { type Ink, inkAt, rampOf } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
@@ -42,8 +42,13 @@ export interface PanelContent extends Omit<CaptionedHeat, "question"> {
 /**
  * Opacity of the strongest colour of a heat map. It is below 1, so that the image remains visible.
  */
-export const HEAT_OPACITY = 0.82;
-const MAX_HEIGHT = 300;
+export const HEAT_OPACITY = 0.9;
+/** Maximum height of an image. A portrait of 2 by 3 still has the minimum width of a panel. */
+const MAX_HEIGHT = 600;
+/** Maximum width of an image beside or below a plot, which it should not outweigh. */
+const MAX_WIDTH_IN_PANEL = 480;
+/** Minimum width of the images in one row of a figure. If they do not fit, there are more rows. */
+const MIN_WIDTH_IN_ROW = 60;
 const GAP = 14;
 const HEADING = 13;
 const CAPTION = 11.5;
@@ -108,63 +113,110 @@ export interface Panel extends Box {
   tiles: Area[];
 }
 
+/** Return a text in lines of at most `most` pixels. The first line is centred at y. */
+function paragraph(text: string, x: number, y: number, most: number, style: Partial<TextMark>) {
+  const { size = CAPTION, fill = "", bold = false } = style;
+  const font = fontOf({ size, font: "text", bold });
+  const lines = text === "" ? [] : wrap(text, most, (part) => measureText(part, font));
+  const step = size > CAPTION ? LINE + 2 : LINE;
+  const marks = lines.map((line, i) => textMark(line, x, y + i * step, fill, size, { bold }));
+  return { marks, height: lines.length * step };
+}
+
+/**
+ * Arrange the images in rows of `across`, with the names of the heads above them.
+ *
+ * @param caption caption below each image, or null for none.
+ */
+function imagesBox(
+  content: PanelContent,
+  across: number,
+  maxWidth: number,
+  caption: ((heat: Heat) => string) | null,
+): Panel {
+  const { heats, image, width, palette } = content;
+  const [tiles, marks]: [Area[], Mark[]] = [[], []];
+  const room = (width - (across - 1) * GAP) / across;
+  const wide = Math.min(room, maxWidth, (MAX_HEIGHT * image.width) / image.height);
+  const high = (wide * image.height) / image.width;
+  let y = 0;
+  for (let first = 0; first < Math.max(1, heats.length); first += across) {
+    const row = heats.length > 0 ? heats.slice(first, first + across) : [null];
+    /** Write a text for each heat map, centred at `top`. Return the largest height. */
+    const write = (top: number, textOf: (heat: Heat) => string, bold = false): number => {
+      const texts = row.map((heat, i) => {
+        if (!heat) return null;
+        const fill = bold ? heat.series.textColor : palette.muted;
+        return paragraph(textOf(heat), i * (room + GAP), top, room, { fill, bold });
+      });
+      marks.push(...texts.flatMap((text) => text?.marks ?? []));
+      return Math.max(...texts.map((text) => text?.height ?? 0));
+    };
+    y += write(y + 3, ({ series }) => series.name, true);
+    row.forEach((heat, i) => {
+      const tile = { x: i * (room + GAP), y, width: wide, height: high };
+      tiles.push(tile);
+      marks.push(...tileMarks(content, heat, tile));
+    });
+    y += high + (caption ? CAPTION + 1 : LINE);
+    if (caption) y += write(y, caption) + 6;
+  }
+  return { width, height: y, marks, tiles };
+}
+
+/** Return the colour scale of all images, or null if no weights are shown. */
+export function heatScale(content: PanelContent): LegendScale | null {
+  const { heats, palette, selection } = content;
+  if (!heats[0]) return null;
+  const end = plainNumber(Number(content.end.toPrecision(3)));
+  const quantity = quantityOf(selection.stack);
+  const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
+  return {
+    color: rampOf(quantity.signed ? palette : only, heatOpacity),
+    labels: quantity.signed ? aroundZero(end) : ["0", quantity.name, end],
+    ...(quantity.signed && { quantity: signsInWords(quantity) }),
+  };
+}
+
 /**
  * Return the marks of a panel: heading, images with captions, colour scale and notes.
  *
  * @param advice sentence that says what a click on a patch does, or "" for a figure.
  */
 export function panelMarks(content: PanelContent, advice = ""): Panel {
-  const { palette, heats, question, selection, image, width } = content;
+  const { palette, question, width, heats } = content;
   const captioned = question && { ...content, question };
-  const tiles: Area[] = [];
   const marks: Mark[] = [];
-  /** Add a text at (x, y), in lines of at most `most` pixels, and return the y below the text. */
-  const write = (text: string, x: number, y: number, most = width, heading = false): number => {
-    const [size, color] = heading ? [HEADING, palette.ink] : [CAPTION, palette.muted];
-    const font = fontOf({ size, font: "text" });
-    const lines = text === "" ? [] : wrap(text, most, (part) => measureText(part, font));
-    const step = heading ? LINE + 2 : LINE;
-    marks.push(...lines.map((line, i) => textMark(line, x, y + i * step, color, size)));
-    return y + lines.length * step;
+  let y = HEADING / 2 + 2;
+  const write = (text: string, fill: string, size: number): void => {
+    const { marks: lines, height } = paragraph(text, 0, y, width, { fill, size });
+    marks.push(...lines);
+    y += height;
   };
-  const heading = captioned ? headingOf(captioned) : "The image";
-  let y = write(heading, 0, HEADING / 2 + 2, width, true);
-  const count = Math.max(1, heats.length);
-  const across = Math.ceil(Math.sqrt(count));
-  const room = (width - (across - 1) * GAP) / across;
-  const wide = Math.min(room, (MAX_HEIGHT * image.width) / image.height);
-  const high = (wide * image.height) / image.width;
-  for (let first = 0; first < count; first += across) {
-    const row = heats.length > 0 ? heats.slice(first, first + across) : [null];
-    const ends = row.map((heat, column) => {
-      const x = column * (room + GAP);
-      const top = heat ? y + LINE : y;
-      if (heat) {
-        const { name, textColor } = heat.series;
-        marks.push(textMark(name, x, y + 3, textColor, CAPTION, { bold: true }));
-      }
-      const tile = { x, y: top, width: wide, height: high };
-      tiles.push(tile);
-      marks.push(...tileMarks(content, heat, tile));
-      const caption = heat && captioned ? heatInWords(heat, captioned) : "";
-      return write(caption, x, top + high + CAPTION + 1, room);
-    });
-    y = Math.max(...ends) + 6;
+  write(captioned ? headingOf(captioned) : "The image", palette.ink, HEADING);
+  // Up to three images have the full width, so that details are visible.
+  const across = Math.max(1, Math.floor(Math.sqrt(heats.length)));
+  const caption = (heat: Heat): string => (captioned ? heatInWords(heat, captioned) : "");
+  const images = imagesBox(content, across, MAX_WIDTH_IN_PANEL, caption);
+  marks.push(...translate(images.marks, 0, y));
+  const tiles = images.tiles.map((tile) => ({ ...tile, y: tile.y + y }));
+  y += images.height;
+  const scale = heatScale(content);
+  if (scale) {
+    const box = rampBox(palette, scale);
+    marks.push(...translate(box.marks, 0, y));
+    y += box.height + 12;
   }
-  if (heats[0]) {
-    const end = plainNumber(Number(content.end.toPrecision(3)));
-    const quantity = quantityOf(selection.stack);
-    const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
-    const scale = rampBox(palette, {
-      color: rampOf(quantity.signed ? palette : only, heatOpacity),
-      labels: quantity.signed ? aroundZero(end) : ["0", quantity.name, end],
-      ...(quantity.signed && { quantity: signsInWords(quantity) }),
-    });
-    marks.push(...translate(scale.marks, 0, y));
-    y += scale.height + 12;
-  }
-  for (const note of [content.note, advice]) y = write(note, 0, y);
+  for (const note of [content.note, advice]) write(note, palette.muted, CAPTION);
   return { width, height: Math.ceil(y), marks, tiles };
+}
+
+/** Return the images of a figure without a plot: a row with the names of the heads above them. */
+export function imageRow(content: PanelContent): Panel {
+  const count = Math.max(1, content.heats.length);
+  const fitting = Math.max(1, Math.floor((content.width + GAP) / (MIN_WIDTH_IN_ROW + GAP)));
+  const across = Math.ceil(count / Math.ceil(count / fitting));
+  return imagesBox(content, across, Infinity, null);
 }
 
 /**

@@ -18,12 +18,12 @@ export type Images = readonly (RecordImage | null)[];
  * From this width of the view on, in pixels, the panel is beside the plot. In a narrower view, it
  * is below the plot.
  */
-const MIN_WIDTH_WITH_PANEL_BESIDE = 760;
+const MIN_WIDTH_WITH_PANEL_BESIDE = 880;
 export const PANEL_GAP = 28;
 const SHARE = 0.34;
-const MIN_WIDTH_BESIDE = 230;
-const MAX_WIDTH_BESIDE = 380;
-const MAX_WIDTH_BELOW = 420;
+/** Details of a photo are visible in an image of this width. */
+const MIN_WIDTH_BESIDE = 400;
+const MAX_WIDTH_BESIDE = 480;
 
 /** Load the images of a view, and divide its width between plot and image panel. */
 export function createImageRoom(
@@ -55,7 +55,7 @@ export function createImageRoom(
   const panelWidth = computed(() =>
     beside.value
       ? Math.round(Math.max(MIN_WIDTH_BESIDE, Math.min(MAX_WIDTH_BESIDE, width.value * SHARE)))
-      : Math.min(MAX_WIDTH_BELOW, width.value),
+      : width.value,
   );
   const drawn = signal(false);
   return {

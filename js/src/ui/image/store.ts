@@ -6,14 +6,17 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
-import { type Figure, joined } from "../../draw/figure";
+import { type Figure, joined, pictureWidth } from "../../draw/figure";
+import { FigureError } from "../../draw/figure-request";
+import { sceneOf } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
-import { type ViewFigure, viewFigure } from "../exports/exports";
-import type { ViewContext } from "../view/define-view";
+import { type ImageExport, type ViewFigure, viewFigure } from "../exports/exports";
+import { headsInWords, quoted } from "../text/captions";
+import type { RecordContext, ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
 import { heatsInWords } from "./captions";
-import { type PanelContent, panelMarks } from "./marks";
+import { heatScale, imageRow, type PanelContent, panelMarks } from "./marks";
 import {
   createImageRoom,
   type Focus,
@@ -238,4 +241,60 @@ export function figureWithPanel<S extends RecordState>(
   const withPanel = { ...picture, ...size, front: marks };
   const { scene, title } = viewFigure(context, { ...parts, picture: withPanel });
   return { scene, title: `${title} ${panel.caption.peek()}`.trim() };
+}
+
+/** Return why a view has no weights over an image, and what to do. */
+function imageProblem({ record }: Pick<RecordContext, "record">): string {
+  const { stacks = [], images = [] } = record.description.peek() ?? {};
+  const selection = record.selection.peek();
+  if (images.length === 0)
+    return "needs an image, and the record has none. Pass a model and inputs with an image, or omit content=.";
+  const isOver = stacks.filter((stack) => (stack.key_tokens ?? stack.query_tokens).grids?.length);
+  if (selection && !isOver.includes(selection.stack)) {
+    const names = isOver.map(({ name }) => `stack=${JSON.stringify(name)}`).join(" or ");
+    const remedy = names ? `Pass ${names}.` : "Omit content=.";
+    return `needs keys that are patches of an image, and stack=${JSON.stringify(selection.stack.name)} has none. ${remedy}`;
+  }
+  return "needs the weights of one token, because the text is too long for the mean over its queries. Pass token=.";
+}
+
+/**
+ * Return the export of the images with their weights, without the plot.
+ *
+ * @param context context of the whole view, whose width the images have.
+ * @param subtitleOf function that returns the subtitle of the view's figure.
+ */
+export function imageExport<S extends RecordState>(
+  context: ViewContext<S>,
+  panel: ImagePanel,
+  subtitleOf: () => string,
+): ImageExport {
+  return {
+    isOffered: computed(() => (panel.content.value?.heats.length ?? 0) > 0),
+    figure: () => {
+      const now = panel.content.peek();
+      if (!now?.question || now.heats.length === 0)
+        throw new FigureError(`content="image" ${imageProblem(context)}`);
+      const width = pictureWidth(context.figure) ?? context.width.peek();
+      const content = { ...now, width };
+      const { marks, ...size } = imageRow(content);
+      const { side, layer } = now.question;
+      const { text } = now.selection[side === "key" ? "queries" : "keys"];
+      const heads = [...new Set(now.heats.flatMap(({ series }) => series.heads))];
+      const framed = now.frames.flatMap(({ token }) =>
+        token !== null && patchIn(now.grid, token) ? [quoted(text[token] ?? "")] : [],
+      );
+      const frames = framed.length > 0 ? ` Framed: ${framed.join(" and ")}.` : "";
+      const scale = heatScale(content);
+      return viewFigure(context, {
+        picture: sceneOf(size, [], marks),
+        captions: {
+          subtitle: subtitleOf(),
+          sentence: `Layer ${layer}, ${headsInWords(heads)}. ${panel.caption.peek()}`,
+          coverage: `The image is grey, with less contrast.${frames} ${now.note}`.trim(),
+        },
+        scales: scale ? [scale] : [],
+      });
+    },
+  };
 }

@@ -11,7 +11,7 @@ import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
-import { figureWithPanel, sharingRoom } from "../../ui/image/store";
+import { figureWithPanel, imageExport, sharingRoom } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -37,8 +37,13 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const store = useMemo(() => createHeadStore(inner), []);
   const panel = useMemo(() => createHeadImage(inner, store), []);
   const summary = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
+  const image = useMemo(() => {
+    const subtitle = (plot: LinePlot): string => subtitleOf(plot.plan, plot);
+    return imageExport(context, panel, () => subtitle(drawnYet(store.pinned.peek())));
+  }, []);
   const entries = useExports(context, {
     name: "head-view",
+    image,
     figure: () => figureWithPanel(inner, panel, figureParts(drawnYet(store.pinned.peek()))),
     csv: () => linesCsv(drawnYet(store.pinned.peek())),
     csvLabel: "Lines drawn, CSV",

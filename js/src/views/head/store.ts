@@ -20,7 +20,6 @@ import {
   isRenormalized,
   type LinePlot,
   NO_HIGHLIGHTS,
-  seriesColor,
   seriesTextColor,
   type TokenAt,
 } from "./line-plot";
@@ -234,8 +233,9 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     if (!plot) return [];
     return plot.lines.series.map(({ name, head }, index) => {
       if (head !== null) {
-        const [color, textColor] = [seriesColor(plot, index), seriesTextColor(plot, index)];
-        return { name, color, textColor, heads: [head], how: "mean" as const };
+        // The colours of lines have less contrast with a grey image than those of text.
+        const color = seriesTextColor(plot, index);
+        return { name, color, textColor: color, heads: [head], how: "mean" as const };
       }
       // The lines of combined heads are grey, which would be invisible on a grey image.
       const how = plot.options.combine === "max" ? ("max" as const) : ("mean" as const);

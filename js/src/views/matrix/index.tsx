@@ -11,11 +11,12 @@ import { drawnYet, useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
+import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
-import { figureWithPanel, sharingRoom } from "../../ui/image/store";
+import { figureWithPanel, imageExport, sharingRoom } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -36,14 +37,20 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
   const store = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, store), []);
   const spoken = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
+  const subtitle = ({ layout, grid }: HeatMap): string => subtitleOf(layout.viewport, grid);
+  const image = useMemo(
+    () => imageExport(context, panel, () => subtitle(drawnYet(store.pinned.peek()))),
+    [],
+  );
   const entries = useExports(context, {
     name: "matrix-view",
+    image,
     figure: () => {
       const heatMap = drawnYet(store.pinned.peek());
       return figureWithPanel(inner, panel, {
         ...figureParts(heatMap),
         captions: {
-          subtitle: subtitleOf(heatMap.layout.viewport, heatMap.grid),
+          subtitle: subtitle(heatMap),
           sentence: sentenceOf(heatMap),
           coverage: coverage(heatMap, false),
         },

@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import type { Range, StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
-import { panelMarks } from "../../../src/ui/image/marks";
+import { imageRow, panelMarks } from "../../../src/ui/image/marks";
 import type { Heat, HeatSeries } from "../../../src/ui/image/state";
 import { sentences, stackOf } from "../../builders";
 import { GRID, imageOf, series, TOKENS } from "../../images";
@@ -39,17 +39,40 @@ sentences({
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),
 });
 
+const contentOf = (count: number, width: number, image = imageOf(12, 4)) => ({
+  ...{ width, palette: PALETTES.light, image, grid: GRID, end: 0.2 },
+  ...{ ...input, question: null, frames: [], note: "" },
+  heats: Array.from({ length: count }, () => heatOf(row)),
+});
+
 it("the panel has one tile per heat map, with the aspect ratio of the image", () => {
-  const tilesOf = (count: number) =>
-    panelMarks({
-      ...{ width: 314, palette: PALETTES.light, image: imageOf(12, 4), grid: GRID, end: 0.2 },
-      ...{ ...input, question: null, frames: [], note: "" },
-      heats: Array.from({ length: count }, () => heatOf(row)),
-    }).tiles;
+  const tilesOf = (count: number) => panelMarks(contentOf(count, 314)).tiles;
   const [tile] = tilesOf(1);
   expect(tile).toMatchObject({ x: 0, width: 314, height: expect.closeTo(314 / 3, 6) });
   // Two rows of two tiles fit into 314 pixels: 150 + 14 (gap) + 150.
   const four = tilesOf(4);
   expect(four.map(({ x, width }) => [x, width]).join(" ")).toBe("0,150 164,150 0,150 164,150");
   expect(four[2]?.y).toBeGreaterThan((four[0]?.y ?? 0) + 50);
+});
+
+it("up to three images of the panel have its width, and none is higher than 600 pixels", () => {
+  expect(panelMarks(contentOf(3, 400)).tiles.map(({ x, width }) => [x, width])).toEqual([
+    [0, 400],
+    [0, 400],
+    [0, 400],
+  ]);
+  const [tall] = panelMarks(contentOf(1, 400, imageOf(4, 12))).tiles;
+  expect(tall).toMatchObject({ width: 200, height: 600 });
+});
+
+it("a figure has the images in one row, or in equal rows if they do not fit", () => {
+  const rowsOf = (count: number, width: number): number[] => {
+    const tops = imageRow(contentOf(count, width)).tiles.map(({ y }) => y);
+    return [...new Set(tops)].map((top) => tops.filter((y) => y === top).length);
+  };
+  // An image has at least 60 pixels, and there are 14 between two images.
+  expect(rowsOf(4, 4 * 60 + 3 * 14)).toEqual([4]);
+  expect(rowsOf(4, 4 * 60 + 3 * 14 - 1)).toEqual([2, 2]);
+  const tiles = imageRow(contentOf(3, 314)).tiles;
+  expect(tiles.at(-1)).toMatchObject({ x: expect.closeTo(219, 0), width: expect.closeTo(95, 0) });
 });

@@ -2,7 +2,8 @@
 import { describe, expect, it } from "vitest";
 import type { BlockRequest } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
-import { PALETTES, rgbOf } from "../../../src/ui/colors/palette";
+import { GREY_CONTRAST } from "../../../src/draw/patches";
+import { hexOf, PALETTES, rgbOf, type ThemeName } from "../../../src/ui/colors/palette";
 import { HEAT_OPACITY, heatPixels } from "../../../src/ui/image/marks";
 import {
   type HeatQuestion,
@@ -12,6 +13,7 @@ import {
 } from "../../../src/ui/image/state";
 import { RECORD_DEFAULTS, selectionOf } from "../../../src/ui/view/record";
 import { described, GRID, series, TOKENS } from "../../images";
+import { distance, SIGHT } from "../../sight";
 
 describe("the request", () => {
   const selection = selectionOf(described(), RECORD_DEFAULTS);
@@ -88,3 +90,37 @@ describe("heat maps", () => {
     ]);
   });
 });
+
+describe.each(Object.keys(PALETTES) as ThemeName[])(
+  "weights on a photo in the %s theme",
+  (theme) => {
+    const { heads, headTexts, positive, negative, background } = PALETTES[theme];
+    const ground = rgbOf(background);
+    const greys = Array.from({ length: 256 }, (_, grey) =>
+      ground.map((color) => grey * GREY_CONTRAST + color * (1 - GREY_CONTRAST)),
+    );
+
+    it.each(Object.entries(SIGHT))("show on every grey for %s vision", (_name, sight) => {
+      // Smallest distance between a grey with and without a weight in any colour.
+      const least = (weight: number): number => {
+        const distances = [...(headTexts ?? heads), positive, negative].flatMap((ink) => {
+          const [red = 0, green = 0, blue = 0, alpha = 0] = heatPixels(
+            Float32Array.of(weight),
+            1,
+            ink,
+          );
+          const over = (grey: number[]): number[] =>
+            [red, green, blue].map((color, i) => {
+              return (color * alpha + (grey[i] as number) * (255 - alpha)) / 255;
+            });
+          return greys.map((grey) => distance(hexOf(over(grey)), hexOf(grey), sight));
+        });
+        return Math.min(...distances);
+      };
+      // 0.085 is the smallest distance of the colours of two heads. The strongest weight has twice
+      // this distance, and half of it nearly the simple one.
+      expect(least(1)).toBeGreaterThan(2 * 0.085);
+      expect(least(0.5)).toBeGreaterThan(0.085);
+    });
+  },
+);
