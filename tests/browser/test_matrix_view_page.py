@@ -18,6 +18,8 @@ from attnviz.views.matrix import MatrixView
 from browser.pages import SVG, figure, says, table, texts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from playwright.sync_api import Locator, Page
 
     from browser.pages import Show
@@ -126,9 +128,10 @@ def test_zoom_from_all_to_single_weights_and_back(
     assert rows[LONG // 2]["query_stop"] == "4"
     # A frame has its time as its name at every zoom: in tables, captions, tooltips and at ticks.
     assert rows[LONG // 2]["query_token"] == "0.04s – 0.06s"
-    cells = divmod(int(mean.argmax()), LONG // 2)
-    frames = [f"“{second(2 * cell)} – {second(2 * cell + 1)}”" for cell in cells]
-    says(root, f"Strongest: {frames[0]} to {frames[1]}, mean")
+    # The first query has only one key, so captions skip its row.
+    row, column = divmod(int(mean[1:].argmax()), LONG // 2)
+    frames = [f"“{second(2 * cell)} – {second(2 * cell + 1)}”" for cell in (row + 1, column)]
+    says(root, f"Strongest apart from the first query: {frames[0]} to {frames[1]}, mean")
     left, top = corner(page)
     page.mouse.move(left + 100.5, top + 200.5)
     title = page.locator(".av-hint").inner_text().split("weight")[0]
@@ -223,3 +226,29 @@ def test_the_figure_of_a_large_matrix_is_an_image_with_one_pixel_per_cell(
     assert not pixels[..., 3][np.triu_indices(cells, 1)].any()
     mean = long.stack().weights(layer=0, head=0).reshape(cells, 2, cells, 2).mean((1, 3))
     assert pixels[..., 3][mean > 1e-5].all()
+
+
+@pytest.mark.parametrize("view", [av.MatrixView, av.HeadView, av.ModelView, av.CompareView])
+def test_captions_name_no_weight_that_the_mask_forces(
+    show: Show, page: Page, view: Callable[..., Any]
+) -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(2, 1, 1, 9, 4)).astype(np.float32)
+    record = av.AttentionRecord.from_qk(vectors[0], vectors[1], list("WORDS is."), causal=True)
+    weights = record.stack().weights(layer=0, head=0)
+    assert weights[0, 0] == weights.max() == 1
+    query, key = divmod(int(weights[1:].argmax()), weights.shape[1])
+    best = f"“{record.tokens[query + 1]}”", f"“{record.tokens[key]}”"
+    other = av.AttentionRecord.from_qk(vectors[0], -vectors[1], list("WORDS is."), causal=True)
+    shown = av.compare(record, other) if view is av.CompareView else record
+    root = show(view(shown, layer=0, heads=[0]))
+    if view is av.ModelView:
+        root.get_by_role("gridcell").first.hover()
+        caption = page.locator(".av-hint")
+    else:
+        pane = root.locator(".av-pane-a") if view is av.CompareView else root
+        caption = pane.locator("footer .av-words")
+    expect(caption).to_contain_text(re.compile("apart from the first query: “"))
+    pair = re.search(r"query: (“.*?”)(?: \(\d+\))? to (“.*?”)", caption.inner_text())
+    assert pair is not None
+    assert pair.groups() == best

@@ -496,6 +496,11 @@ export interface StackNumbers {
   /** Whether the queries and keys of the stack are known, and not only its weights. */
   vectors: boolean;
   /**
+   * Queries that may attend to one key only, such as the first of a causal text. Omitted if there
+   * are none.
+   */
+  forced_queries?: number[];
+  /**
    * Whether the model chooses keys before the softmax in some layers. The zeros in replies then say
    * which keys are masked and which were not chosen. Omitted if it does not.
    */
@@ -680,9 +685,9 @@ export interface MapsHeader extends EncodedHeader {
   /** Always "max", because each cell of a map shows the largest of its weights. */
   pooled: string;
   /**
-   * Largest cell of each map: its index in the map in row-major order, and its exact weight,
-   * without the error of the encoding. Signed numbers are compared by absolute value. Omitted in an
-   * exported page.
+   * Largest cell of each map without forced queries (see `AttentionStack.forced_queries`): its
+   * index in the map in row-major order, and its exact weight, without the error of the encoding.
+   * Signed numbers are compared by absolute value. Omitted in an exported page.
    */
   largest?: [number, number][];
   /**

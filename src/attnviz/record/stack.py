@@ -33,6 +33,8 @@ from attnviz.utils.progress import Pace
 # If the stack has more weights, `AttentionStack.maximum` does not read them, but is an upper bound
 # if all layers have one. A core reads or computes this many weights in about a second.
 _MAX_WEIGHTS_READ = 1 << 26
+# Maximum number of query-key pairs of a head in which `AttentionStack.forced_queries` looks.
+_MAX_PAIRS_EXAMINED = 1 << 22
 # Maximum number of characters of `AttentionStack.measure`, which must fit into a legend.
 _MAX_MEASURE_LENGTH = 40
 
@@ -130,6 +132,7 @@ class AttentionStack(HeadNumbers):
         check_encodable("changed", changed)
         self.changed = changed
         self._maximum: float | None = None
+        self._forced_queries: tuple[int, ...] | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
         self._gates = {number: means.detach().float() for number, means in (gates or {}).items()}
@@ -194,6 +197,36 @@ class AttentionStack(HeadNumbers):
     def causal(self) -> bool:
         """Whether all layers are known to forbid attention to later keys."""
         return all(attention.causal for attention in self._layers.values())
+
+    @property
+    def forced_queries(self) -> tuple[int, ...]:
+        """Queries that may attend to one key only, in all layers and heads.
+
+        The first token of a causal text is the usual example. Their weights say nothing about the
+        model. If only weights are known, these are the queries that have a single non-zero weight
+        in all layers and heads. In a long text, only the first queries are examined.
+        """
+        if self._forced_queries is None:
+            self._forced_queries = self._find_forced_queries()
+        return self._forced_queries
+
+    def _find_forced_queries(self) -> tuple[int, ...]:
+        count = min(len(self.query_tokens), max(1, _MAX_PAIRS_EXAMINED // len(self.key_tokens)))
+        queries = torch.arange(count)
+        for attention in self._layers.values():
+            stored = isinstance(attention.original, StoredWeights)
+            shared = attention.shares_mask and not stored
+            for head in range(1 if shared else attention.num_heads):
+                if stored:
+                    keys = attention.block([head], queries) != 0
+                else:
+                    # The model could have chosen a key that is left out.
+                    left_out = attention.left_out([head], queries)
+                    keys = attention.allowed([head], queries) | left_out
+                queries = queries[keys[0].sum(dim=-1).cpu() == 1]
+                if not len(queries):
+                    return ()
+        return tuple(queries.tolist())
 
     @property
     def merged(self) -> bool:

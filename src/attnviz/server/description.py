@@ -105,6 +105,9 @@ class StackNumbers(TypedDict):
         Whether it is known that no query attends to a later key in any layer.
     vectors : bool
         Whether the queries and keys of the stack are known, and not only its weights.
+    forced_queries : list of int
+        Queries that may attend to one key only, such as the first of a causal text. Omitted if
+        there are none.
     chooses_keys : bool
         Whether the model chooses keys before the softmax in some layers. The zeros in replies then
         say which keys are masked and which were not chosen. Omitted if it does not.
@@ -131,6 +134,7 @@ class StackNumbers(TypedDict):
     maximum: float
     causal: bool
     vectors: bool
+    forced_queries: NotRequired[list[int]]
     chooses_keys: NotRequired[bool]
     patterns: list[str]
     sampled: NotRequired[int]
@@ -239,6 +243,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "maximum": stack.maximum,
         "causal": stack.causal,
         "vectors": stack.has_vectors,
+        **({"forced_queries": list(stack.forced_queries)} if stack.forced_queries else {}),
         **({"chooses_keys": True} if stack.chooses_keys else {}),
         "patterns": list(measures_of(stack)),
         **({} if sampled is None else {"sampled": sampled}),

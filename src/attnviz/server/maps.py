@@ -33,8 +33,9 @@ class MapsHeader(EncodedHeader):
     pooled : str
         Always "max", because each cell of a map shows the largest of its weights.
     largest : list
-        Largest cell of each map: its index in the map in row-major order, and its exact weight,
-        without the error of the encoding. Signed numbers are compared by absolute value. Omitted in
+        Largest cell of each map without forced queries (see `AttentionStack.forced_queries`): its
+        index in the map in row-major order, and its exact weight, without the error of the
+        encoding. Signed numbers are compared by absolute value. Omitted in
         an exported page.
     sampled : list of int
         Position of the query that each row of cells shows, if only some queries are used. Omitted
@@ -104,7 +105,10 @@ def encode_maps(
         maps.append(join_signs(maxima)[None])
     label = f"stack {stack.name!r}, layer {layer}"
     reply = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, label=label)
-    indices = [int(np.abs(head_map).argmax()) for head_map in maps]
+    numbers = np.arange(rows.start, rows.stop) if queries is rows else np.asarray(queries)
+    forced = np.logical_or.reduceat(np.isin(numbers, stack.forced_queries), starts[0])
+    free = ~forced if not forced.all() else np.ones_like(forced)
+    indices = [int((np.abs(head_map) * free[:, None]).argmax()) for head_map in maps]
     largest = [
         (index, float(head_map.flat[index])) for index, head_map in zip(indices, maps, strict=True)
     ]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.testing import assert_array_equal
 
+import attnviz as av
 import attnviz.record.masks
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
     ChosenMask,
@@ -25,6 +27,8 @@ from attnviz.record.masks import (
     compact_mask,
     from_parts,
 )
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 from unit.formulas import bias_of, mask_of
 from unit.layers import HEADS, biases, masks, ranges
 from unit.records import vectors
@@ -219,3 +223,30 @@ def test_a_bias_keeps_no_buffer_of_the_model_alive() -> None:
     before = bias.values.clone()
     buffer.zero_()
     assert torch.equal(bias.values, before)
+
+
+@given(st.data(), sizes, sizes)
+def test_queries_with_a_single_key_are_those_of_the_formula(
+    data: st.DataObject, queries: int, keys: int
+) -> None:
+    layers, single = {}, np.ones(queries, np.bool_)
+    for layer in range(2):
+        mask = data.draw(masks(queries, keys))
+        q, k = vectors(HEADS, queries, 2), vectors(HEADS, keys, 2)
+        layers[layer] = QueryKeyAttention(q, k, 0.1, mask)
+        if mask is not None:
+            base = mask.base if isinstance(mask, ChosenMask) else mask
+            single &= (mask_of(base, HEADS, queries, keys).sum(-1) == 1).all(0)
+        else:
+            single &= keys == 1
+    tokens = Tokens.of(["q"] * queries), Tokens.of(["k"] * keys)
+    stack = AttentionStack("self", layers, *tokens)
+    assert_array_equal(stack.forced_queries, np.flatnonzero(single))
+
+
+def test_stored_weights_have_a_single_key_if_all_other_weights_are_zero() -> None:
+    weights = np.zeros((2, 2, 3, 3), np.float32)
+    weights[:, :, :, 0] = 1
+    weights[1, 1, 1] = [0.5, 0.5, 0]
+    record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
+    assert record.stack().forced_queries == (0, 2)

@@ -14,11 +14,14 @@ import { predictingInWords } from "../generated-token/state";
 import { gatesInWords } from "../head-grid/gates";
 import { pairInWords } from "../pairs";
 import {
+  apartFromForced,
   bestKeyInWords,
   capital,
   counted,
+  forcedInWords,
   formatNumber,
   formatWeight,
+  hasForced,
   headsInWords,
   isAttention,
   PLURALS,
@@ -88,18 +91,28 @@ interface WeightedCell {
   weight: number;
 }
 
+/** Return whether each row contains a forced query (see `StackNumbers.forced_queries`). */
+function forcedRows({ stack, axes }: Viewport): boolean[] {
+  const { cells } = axes.query;
+  return Array.from({ length: cells }, (_, row) => hasForced(stack, tokensOf(axes.query, row)));
+}
+
 /**
  * Return at most `maxCells` cells with the largest weights, in decreasing order. Signed numbers are
- * compared by their absolute values. Cells that are 0 or not loaded, and cells for which `isCounted`
- * returns false, are skipped.
+ * compared by their absolute values. Cells that are 0 or not loaded, cells of forced queries, and
+ * cells for which `isCounted` returns false, are skipped.
  */
 function strongestCells(
+  viewport: Viewport,
   { values, columns }: Grid,
   maxCells: number,
   isCounted: (row: number, column: number) => boolean = () => true,
 ): WeightedCell[] {
-  const isIncluded = (i: number): boolean =>
-    !Number.isNaN(values[i]) && isCounted(Math.floor(i / columns), i % columns);
+  const isForced = forcedRows(viewport);
+  const isIncluded = (i: number): boolean => {
+    const row = Math.floor(i / columns);
+    return !Number.isNaN(values[i]) && !isForced[row] && isCounted(row, i % columns);
+  };
   return topKeys(values, maxCells, isIncluded).map((i) => ({
     row: Math.floor(i / columns),
     column: i % columns,
@@ -183,7 +196,9 @@ function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
  */
 function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
   const { text } = viewport.axes[otherSide(side)].tokens;
-  return topKeys(values, count, () => true).map((i) => ({
+  const isFree = (i: number): boolean =>
+    side === "query" || !hasForced(viewport.stack, [window[0] + i, window[0] + i + 1]);
+  return topKeys(values, count, isFree).map((i) => ({
     token: quotedAt(text, window[0] + i),
     weight: weightInWords(viewport, values[i] as number),
   }));
@@ -208,6 +223,8 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
       const number = weightInWords(viewport, weight);
       const from = pinnedInWords(viewport, "query", query);
       const to = pinnedInWords(viewport, "key", key);
+      if (weight > 0 && hasForced(viewport.stack, [query, query + 1]))
+        return forcedInWords(from, to);
       const unscored = zeroInWords(viewport.stack, weight);
       if (unscored) return unscoredPairInWords(from, to, unscored);
       return isAttention(quantity)
@@ -218,32 +235,38 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     const side = query === null ? "key" : "query";
     const [token, line] = [pins[side], lines[side]];
     if (token !== null && line?.token === token) {
+      const isForced = side === "query" && hasForced(viewport.stack, [token, token + 1]);
       const [strongest = null] = strongestInLine(viewport, side, line, 1);
+      if (isForced && strongest)
+        return forcedInWords(pinnedInWords(viewport, side, token), strongest.token);
       return strongestInWords(quantity, side, pinnedInWords(viewport, side, token), strongest);
     }
   }
   if (!grid.fine) return "Loading finer cells.";
-  const [best] = strongestCells(grid, 1);
-  if (!best) return `No ${name} is in sight.`;
+  const [best] = strongestCells(viewport, grid, 1);
+  if (!best) return forcedRows(viewport).includes(true) ? "" : `No ${name} is in sight.`;
   if (name === "rank") {
     const best = isPooled(viewport) ? [] : bestKeys(viewport, grid);
     return best.length > 0 ? bestKeyInWords(viewport.keys.text, best, isWhole(viewport)) : "";
   }
-  const strongest = signed ? `Largest ${name}` : "Strongest";
+  const shownForced = forcedRows(viewport).includes(true) ? apartFromForced(viewport.stack) : "";
+  const strongest = (signed ? `Largest ${name}` : "Strongest") + shownForced;
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
   const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);
   return other
-    ? `${inSight} apart from ${other.words}: ${strongInWords(viewport, other.cell)}.`
+    ? `${isWhole(viewport) ? "Strongest" : "Strongest in sight"} apart from ${other.words}: ${strongInWords(viewport, other.cell)}.`
     : `${inSight}: ${strongInWords(viewport, best)}.`;
 }
 
 /**
  * Return a list for each row: the positions of the keys with the largest number. Rows with only zeros
- * are omitted. Each cell must show a single weight.
+ * and rows of forced queries are omitted. Each cell must show a single weight.
  */
-function bestKeys({ axes }: Viewport, { values, rows, columns }: Grid): number[][] {
+function bestKeys(viewport: Viewport, { values, rows, columns }: Grid): number[][] {
+  const { axes } = viewport;
+  const isForced = forcedRows(viewport);
   const best = Array.from({ length: rows }, (_, row) =>
-    topRanks(values.subarray(row * columns, (row + 1) * columns), 1, () => true),
+    topRanks(values.subarray(row * columns, (row + 1) * columns), 1, () => !isForced[row]),
   );
   return best.flatMap((keys) =>
     keys.length > 0 ? [keys.map((key) => axes.key.window[0] + key)] : [],
@@ -266,7 +289,12 @@ function apartFromResting(
   const isRow = (row: number): boolean => isQuery(tokensOf(axes.query, row)[0]);
   const isColumn = (column: number): boolean => isKey(tokensOf(axes.key, column)[0]);
   if (!isRow(best.row) || !isColumn(best.column)) return null;
-  const [cell] = strongestCells(grid, 1, (row, column) => !isRow(row) && !isColumn(column));
+  const [cell] = strongestCells(
+    viewport,
+    grid,
+    1,
+    (row, column) => !isRow(row) && !isColumn(column),
+  );
   return cell ? { cell, words } : null;
 }
 
@@ -292,7 +320,7 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
     ? strongestInLine(viewport, side, line, MAX_IN_SUMMARY).map(
         ({ token, weight }) => `${token} ${weight}`,
       )
-    : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(viewport, cell));
+    : strongestCells(viewport, grid, MAX_IN_SUMMARY).map((cell) => strongInWords(viewport, cell));
   const quantity = quantityOf(viewport.stack);
   const { name } = quantity;
   const heading = isAttention(quantity) ? "Strongest" : `Largest ${pluralOf(quantity)}`;

@@ -131,6 +131,23 @@ export function restingTokens({ stack, queries, keys }: StackTokens) {
   };
 }
 
+/** Return whether a range of queries contains a forced one, which may attend to one key only. */
+export function hasForced(
+  { forced_queries: forced = [] }: Pick<StackDescription, "forced_queries">,
+  [start, stop]: Range,
+): boolean {
+  return forced.some((query) => query >= start && query < stop);
+}
+
+/** Say that the strongest weight is not that of a forced query: " apart from the first query". */
+export function apartFromForced({
+  forced_queries: forced = [],
+}: Pick<StackDescription, "forced_queries">): string {
+  if (forced.length === 0) return "";
+  if (forced.length === 1 && forced[0] === 0) return " apart from the first query";
+  return ` apart from ${several(forced.length, "query", PLURALS.query)} with a single key`;
+}
+
 /**
  * Format a weight with `decimals` decimals. A positive weight that would be rounded to 0 is written
  * as an upper bound, for example "<0.01". NaN is written as "…".
@@ -275,6 +292,11 @@ export function strongestInWords(
   const { token: other, weight } = strongest;
   if (!attends) return `Largest ${name} ${from} ${token}: ${to} ${other}, ${weight}.`;
   return `${token} ${isQuery ? "attends most to" : "gets most from"} ${other}: ${weight}.`;
+}
+
+/** Return a sentence about a forced query and its only key. */
+export function forcedInWords(query: string, key: string): string {
+  return `${query} may attend only to ${key}.`;
 }
 
 /**

@@ -13,11 +13,14 @@ import { predictingInWords } from "../../ui/generated-token/state";
 import { gatesInWords } from "../../ui/head-grid/gates";
 import { keysInWords } from "../../ui/pairs";
 import {
+  apartFromForced,
   aroundZero,
   bestKeyInWords,
   capital,
   counted,
+  forcedInWords,
   formatShare,
+  hasForced,
   headsInWords,
   isAttention,
   pinInWords,
@@ -61,6 +64,11 @@ function queryInWords({ plan }: LinePlot, query: number): string {
   return quotedAt(plan.queries.text, query) + predictingInWords(plan, query);
 }
 
+/** Return whether a query may attend to one key only. */
+function isForced({ stack }: Plan, query: number): boolean {
+  return hasForced(stack, [query, query + 1]);
+}
+
 /** Format a weight, such as "0.30 in head 7". The head is omitted if there is only one series. */
 function weightInWords({ plan, lines, quantity }: LinePlot, line: Line, write = written): string {
   const reason = zeroInWords(plan.stack, line.weight);
@@ -80,8 +88,9 @@ function weightInWords({ plan, lines, quantity }: LinePlot, line: Line, write = 
 function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; anywhere: boolean } {
   const { plan, options, lines, strongest } = plot;
   const { query, key } = focusOf(plot);
+  const isFree = (line: Line): boolean => query !== null || !isForced(plan, line.query);
   if (query === null && key === null)
-    return { weights: strongestLines(lines.drawn, count), anywhere: false };
+    return { weights: strongestLines(lines.drawn.filter(isFree), count), anywhere: false };
   if (key === null && strongest?.query === query) {
     const all = strongest.lists.flatMap(({ keys }) => keys);
     if (all.length > 0) return { weights: strongestLines(all, count), anywhere: true };
@@ -97,7 +106,7 @@ function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; any
         if (isIncluded && Math.abs(weight) > 0)
           weights.push({ series, query: row, key: column, weight });
       }
-  return { weights: strongestLines(weights, count), anywhere: false };
+  return { weights: strongestLines(weights.filter(isFree), count), anywhere: false };
 }
 
 /** Number of heads whose weights a sentence lists, if there are more than `MAX_NAMED + 1` heads. */
@@ -115,6 +124,8 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
   const [from, to] = [queryInWords(plot, query), quotedAt(plot.plan.keys.text, key)];
   const reasons = new Set(all.map(({ weight }) => zeroInWords(plot.plan.stack, weight)));
   const [reason] = reasons;
+  if (isForced(plot.plan, query) && all.some(({ weight }) => weight > 0))
+    return forcedInWords(from, to);
   if (reason && reasons.size === 1) return unscoredPairInWords(from, to, reason);
   const weights = strongestLines(all, all.length);
   const named = weights.length > MAX_NAMED + 1 ? weights.slice(0, MAX_NAMED) : weights;
@@ -135,9 +146,10 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
  * Return a list for each query with a drawn line: the key of its strongest line, or several keys if
  * their lines have the same weight.
  */
-function bestKeys({ drawn }: Lines): number[][] {
+function bestKeys({ drawn }: Lines, plan: Plan): number[][] {
   const best = new Map<number, Line[]>();
   for (const line of drawn) {
+    if (isForced(plan, line.query)) continue;
     const weight = best.get(line.query)?.[0]?.weight ?? 0;
     if (line.weight === weight) best.get(line.query)?.push(line);
     if (line.weight > weight) best.set(line.query, [line]);
@@ -146,7 +158,7 @@ function bestKeys({ drawn }: Lines): number[][] {
 }
 
 /**
- * Describe the strongest drawn line. If its query and its key are resting tokens, describe the
+ * Describe the strongest drawn line of a query that is not forced. If its query and its key are resting tokens, describe the
  * strongest line without a resting token instead, if such a line exists. For signed numbers, resting
  * tokens are not skipped. For ranks, name the best keys instead, or return "" for several heads.
  */
@@ -157,23 +169,26 @@ function strongestLineInWords(plot: LinePlot): string {
     const query = quotedAt(plan.queries.text, line.query);
     return `${query} to ${quotedAt(plan.keys.text, line.key)}, ${weightInWords(plot, line)}.`;
   };
-  const [best] = strongestLines(lines.drawn, 1);
-  if (!best) return "No line is drawn.";
+  const free = lines.drawn.filter(({ query }) => !isForced(plan, query));
+  const [best] = strongestLines(free, 1);
+  if (lines.drawn.length === 0) return "No line is drawn.";
+  if (!best) return "";
+  const apart = free.length < lines.drawn.length ? apartFromForced(plan.stack) : "";
   if (name === "rank") {
     const [start, stop] = plan.keyWindow;
     const isWhole = stop - start === plan.keys.text.length;
-    return lines.series.length > 1 ? "" : bestKeyInWords(plan.keys.text, bestKeys(lines), isWhole);
+    return lines.series.length > 1
+      ? ""
+      : bestKeyInWords(plan.keys.text, bestKeys(lines, plan), isWhole);
   }
-  if (signed) return `Largest ${name}: ${describe(best)}`;
+  if (signed) return `Largest ${name}${apart}: ${describe(best)}`;
   const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
-    const others = lines.drawn.filter(
-      ({ query, key }) => !resting.isQuery(query) && !resting.isKey(key),
-    );
+    const others = free.filter(({ query, key }) => !resting.isQuery(query) && !resting.isKey(key));
     const [between] = strongestLines(others, 1);
     if (between) return `Strongest apart from ${resting.words}: ${describe(between)}`;
   }
-  return `Strongest: ${describe(best)}`;
+  return `Strongest${apart}: ${describe(best)}`;
 }
 
 /** Describe the strongest weight of the highlighted query or key. */
@@ -185,6 +200,7 @@ function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
   const isQuery = side === "query";
   const token = isQuery ? queryInWords(plot, index) : quotedAt(keys.text, index);
   if (!best) return strongestInWords(quantity, side, token, null);
+  if (isQuery && isForced(plan, index)) return forcedInWords(token, quotedAt(keys.text, best.key));
   const isPart = queryWindow[1] - queryWindow[0] < queries.text.length;
   const other = isQuery
     ? quotedAt(keys.text, best.key) +

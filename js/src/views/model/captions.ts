@@ -22,6 +22,7 @@ import { BY_PIN } from "../../ui/head-grid/pinned-weights";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import type { Hint } from "../../ui/plot/plot";
 import {
+  apartFromForced,
   capital,
   counted,
   headName,
@@ -144,8 +145,9 @@ export function captionLines(
 function strongestInWords(store: ModelStore, map: HeadMap, { stack, ...texts }: Selection): string {
   const quantity = quantityOf(stack);
   const sample = map.sampled ? ` of ${map.sampled.length} queries` : "";
-  const name = (isAttention(quantity) ? "strongest" : `largest ${quantity.name}`) + sample;
-  const best = strongestOf(map, store.part.peek());
+  const adjective = isAttention(quantity) ? "strongest" : `largest ${quantity.name}`;
+  const name = adjective + sample + apartFromForced(stack);
+  const best = strongestOf(map, store.part.peek(), stack);
   if (!best) return `${name}: no ${quantity.name} at all`;
   const { rows, columns } = best;
   const weight = withWay(quantity, best.weight, written(quantity, best.weight));

@@ -189,7 +189,7 @@ async function findStrongest(
   at: HeadIndex,
   map: HeadMap | undefined,
 ): Promise<Strongest | null> {
-  const best = map && strongestOf(map, store.part.peek());
+  const best = map && strongestOf(map, store.part.peek(), store.stackOf(at));
   if (!best) return null;
   const { rows, columns, weight } = best;
   if (best.isSingle) return { query: rows[0], key: columns[0], weight, error: errorOf(map) };
@@ -197,7 +197,7 @@ async function findStrongest(
   const stack = store.stackOf(at).name;
   const block = await source.block({ stack, layer, heads: [head], rows, columns });
   const values = block.matrices[0] as Float32Array;
-  const exact = strongestOf({ ...block, values }, { rows, columns });
+  const exact = strongestOf({ ...block, values }, { rows, columns }, store.stackOf(at));
   return (
     exact && {
       query: exact.rows[0],

@@ -4,9 +4,10 @@
  * For a long text, the rows of the map may be a sample of the queries, with one query per row.
  */
 
-import type { MapsRequest, Range } from "../../client/protocol";
+import type { MapsRequest, Range, StackDescription } from "../../client/protocol";
 import type { HeadMap, Source } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
+import { hasForced } from "../../ui/text/captions";
 
 /** Part of the attention matrices that maps cover: ranges of queries (rows) and of keys. */
 export interface Part {
@@ -42,25 +43,31 @@ export function cachedMap(
 }
 
 /**
- * Return the weight with the largest absolute value, and the queries and keys of its cell. Return
- * null if all weights are 0.
+ * Return the weight with the largest absolute value, and the queries and keys of its cell. Rows with
+ * a forced query are skipped (see `StackNumbers.forced_queries`). Return null if all other weights
+ * are 0.
  *
  * @param part queries and keys that the map covers.
  */
 export function strongestOf(
   map: HeadMap,
   part: Part,
+  stack: Pick<StackDescription, "forced_queries">,
 ): (Part & { weight: number; isSingle: boolean }) | null {
+  // In a map of sampled queries, a row is a single query.
+  const queriesOf = (row: number): Range => {
+    const query = map.sampled?.[row];
+    return query === undefined ? covered(row, map.rows, part.rows) : oneFrom(query);
+  };
+  const isForced = Array.from({ length: map.rows }, (_, row) => hasForced(stack, queriesOf(row)));
+  const rowOf = (cell: number): number => Math.floor(cell / map.columns);
   let [best, weight] = map.largest ?? [0, 0];
   if (!map.largest)
     map.values.forEach((value, i) => {
-      if (Math.abs(value) > Math.abs(weight)) [best, weight] = [i, value];
+      if (Math.abs(value) > Math.abs(weight) && !isForced[rowOf(i)]) [best, weight] = [i, value];
     });
-  if (weight === 0) return null;
-  const row = Math.floor(best / map.columns);
-  // In a map of sampled queries, a row is a single query.
-  const query = map.sampled?.[row];
-  const rows = query === undefined ? covered(row, map.rows, part.rows) : oneFrom(query);
+  if (weight === 0 || isForced[rowOf(best)]) return null;
+  const rows = queriesOf(rowOf(best));
   const columns = covered(best % map.columns, map.columns, part.columns);
   const isSingle = [rows, columns].every(([start, stop]) => stop - start === 1);
   return { rows, columns, weight, isSingle };

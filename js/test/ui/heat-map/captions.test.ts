@@ -34,6 +34,8 @@ const ranks = viewport(2, 2, {}, { measure: "rank" });
 const causalRanks = viewport(2, 2, {}, { measure: "rank", causal: true });
 const WINDOWS: Partial<HeatMapState> = { query_window: [1, 3], key_window: [0, 2] };
 const partOfRanks = viewport(4, 4, WINDOWS, { measure: "rank" });
+const forced = viewport(2, 2, {}, { forced_queries: [0] });
+const allForced = viewport(2, 2, {}, { forced_queries: [0, 1] });
 const FOUR = [0.1, 0.9, 0.7, 0.3];
 const withError = (heatMap: Captioned): Captioned => {
   return { ...heatMap, grid: { ...heatMap.grid, error: 0.004 } };
@@ -92,6 +94,26 @@ describe("captions", () => {
     "Each cell is one rank. Blank: no rank; no query attends to later keys.": coverage(
       withError(inputOf([1, 0, 0.5, 1], causalRanks)),
       true,
+    ),
+    // The mask forces the first query to attend to the first key.
+    "Layer 0, head 1. Strongest apart from the first query: “t1” to “t0”, 0.70.": sentence(
+      inputOf([1, 0, 0.7, 0.3], forced),
+    ),
+    "self-attention. Layer 0, head 1. Strongest: “t1” to “t0”, 0.70; “t1” to “t1”, 0.30.": summary(
+      inputOf([1, 0, 0.7, 0.3], forced),
+    ),
+    "Layer 0, head 1.": sentence(inputOf([1, 0, 0, 1], allForced)),
+    "Layer 0, head 1. “t0” may attend only to “t0”.": sentence(
+      inputOf([1, 0, 0.7, 0.3], forced, {
+        pins: { query: 0, key: null },
+        lines: { query: line(0, 1, 0), key: null },
+      }),
+    ),
+    "Layer 0, head 1. “t0” gets most from “t1”: 0.70.": sentence(
+      inputOf([1, 0, 0.7, 0.3], forced, {
+        pins: { query: null, key: 0 },
+        lines: { query: null, key: line(0, 1, 0.7) },
+      }),
     ),
     "Queries “t1 – t2” of 4, keys “t0 – t1” of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.":
       coverage(inPart, true),

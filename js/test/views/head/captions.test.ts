@@ -100,6 +100,25 @@ describe("requests", () => {
   });
 });
 
+describe("a query with a single key", () => {
+  const heads = [
+    [
+      [1, 0],
+      [0.6, 0.4],
+    ],
+  ];
+  const captioned = (
+    pins: Partial<Plan>,
+    stack: Partial<StackDescription> = { forced_queries: [0] },
+  ) => sentence({ ...plotOf({ heads, stack }), ...pins });
+  sentences({
+    "Layer 0, head 0. Strongest apart from the first query: “t1” to “t0”, 0.60.": captioned({}),
+    "Layer 0, head 0.": captioned({}, { forced_queries: [0, 1] }),
+    "Layer 0, head 0. “t0” may attend only to “t0”.": captioned({ token: 0 }),
+    "Layer 0, head 0. “t0” gets most from “t1”: 0.60.": captioned({ key: 0 }),
+  });
+});
+
 describe("keys that were not scored", () => {
   const stack = { chooses_keys: true };
   const pins = { token: 1, key: 0 };

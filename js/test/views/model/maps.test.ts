@@ -31,15 +31,24 @@ describe("the strongest weight of a map", () => {
   it("can be negative, and is null if all weights are 0", () => {
     const part = { rows: [0, 1] as Range, columns: [0, 2] as Range };
     const best = { rows: [0, 1], columns: [1, 2], weight: -0.5, isSingle: true };
-    expect(strongestOf(map([0.1, -0.5], 1, 2), part)).toEqual(best);
-    expect(strongestOf(map([0, 0], 1, 2), part)).toBeNull();
+    expect(strongestOf(map([0.1, -0.5], 1, 2), part, {})).toEqual(best);
+    expect(strongestOf(map([0, 0], 1, 2), part, {})).toBeNull();
+  });
+
+  it("is not that of a query with a single key", () => {
+    const part = { rows: [0, 4] as Range, columns: [0, 2] as Range };
+    const pooled = map([1, 0, 0.2, 0.6], 2, 2);
+    const forced = { forced_queries: [0] };
+    expect(strongestOf(pooled, part, {})?.rows).toEqual([0, 2]);
+    expect(strongestOf(pooled, part, forced)).toMatchObject({ rows: [2, 4], columns: [1, 2] });
+    expect(strongestOf(pooled, part, { forced_queries: [1, 2] })).toBeNull();
   });
 
   it("has the queries and keys that its cell covers", () => {
     // If r cells cover n keys, cell a covers the keys from floor(a n / r) to before
     // floor((a + 1) n / r).
     const columnsOf = (values: number[], columns: Range) =>
-      strongestOf(map(values, 1, 3), { rows: [0, 1], columns })?.columns;
+      strongestOf(map(values, 1, 3), { rows: [0, 1], columns }, {})?.columns;
     expect(columnsOf([0, 1, 0], [0, 8])).toEqual([2, 5]);
     expect(columnsOf([0, 0, 1], [10, 18])).toEqual([15, 18]);
   });
