@@ -77,6 +77,11 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
     colors, widths = bars(root)
     assert colors == [POSITIVE, NEGATIVE, POSITIVE]
     assert np.allclose(np.divide(widths, widths[1]), [1 / 8, 1, 1 / 2], atol=0.01)
+    # Each bar has its number, in the row of its key. The last key has neither.
+    texts = {mark.text: float(mark.get("y", 0)) for mark in figure(root).iter(f"{SVG}text")}
+    rows = [texts[number] for number in ("+1.00", "−8.00", "0.00", "+4.00")]
+    assert np.allclose(np.diff(rows), rows[1] - rows[0], atol=0.01)
+    assert "–" not in texts
     for row in table(root):
         value = values[int(row["key"])]
         assert row["key score: effect"] == ("" if np.isnan(value) else f"{value:g}")

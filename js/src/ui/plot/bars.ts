@@ -203,6 +203,24 @@ export function barGroupMarks(group: BarGroup): Mark[] {
 }
 
 /**
+ * Return the bars that have room for a number, those with the largest absolute values first. If two
+ * numbers are closer than `apart`, the one with the smaller absolute value is omitted.
+ *
+ * @param step distance between the centres of neighbouring tokens, in pixels.
+ */
+export function numberedBars<B extends { token: number; value: number }>(
+  bars: readonly B[],
+  step: number,
+  apart: number,
+): B[] {
+  const numbered: B[] = [];
+  for (const bar of [...bars].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)))
+    if (numbered.every((other) => Math.abs(other.token - bar.token) * step >= apart))
+      numbered.push(bar);
+  return numbered;
+}
+
+/**
  * Draw the numbers at the ends of bars, except those that are too close to a larger one (see
  * `BarGroup.apart`) and those that say little (see `isTiny`).
  */
@@ -218,12 +236,8 @@ function numbersOf(group: BarGroup): Mark[] {
       .filter((other) => Math.abs(other.token - token) <= numNeighbours)
       .filter((other) => sideOf(scale, other.value) === side)
       .reduce((length, other) => Math.max(length, lengthOf(other)), 0);
-  const numbered: number[] = [];
-  const ordered = [...bars].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  return ordered.flatMap((bar): Mark[] => {
+  return numberedBars(bars, step, apart).flatMap((bar): Mark[] => {
     const { token, value, middle, note = "", faded = false } = bar;
-    if (numbered.some((other) => Math.abs(other - token) * step < apart)) return [];
-    numbered.push(token);
     if (isTiny(quantity, value)) return [];
     const side = sideOf(scale, value);
     const text = written(quantity, value);

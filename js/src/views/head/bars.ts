@@ -15,8 +15,14 @@ import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { MAX_COLOURS } from "../../ui/colors/palette";
-import { effectMarks, endText } from "../../ui/effects/effects";
-import { type BarScale, barEnd, barGroupMarks, NUMBER_SIZE } from "../../ui/plot/bars";
+import { effectMarks, endText, shortEffectText } from "../../ui/effects/effects";
+import {
+  type BarScale,
+  barEnd,
+  barGroupMarks,
+  NUMBER_SIZE,
+  numberedBars,
+} from "../../ui/plot/bars";
 import { quoted } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
 import type { Column } from "./layout";
@@ -243,12 +249,15 @@ const EFFECT_HEADING_SIZE = 11.5;
 const EFFECT_AXIS_SIZE = 10;
 const EFFECT_THICK = 9;
 
-/** Draw the effect bars of the keys in the window, with their heading and scale. */
+/**
+ * Draw the effect bars of the keys in the window, with their heading, scale and numbers. The
+ * numbers form a column after the bars.
+ */
 export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const { layout, palette, effects } = linePlot;
   const column = layout.key;
   if (!effects || !layout.effects) return [];
-  const { start, size } = layout.effects;
+  const { start, size, numbers } = layout.effects;
   const standing = layout.horizontal;
   const thick = Math.max(1, Math.min(EFFECT_THICK, layout.step - 3));
   const font = fontOf({ size: EFFECT_HEADING_SIZE, font: "text" });
@@ -258,14 +267,24 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
     ? [8, centre - 7, centre + 7]
     : [centre, 30, column.extent[1] + 8];
   const look: Partial<TextMark> = standing ? {} : { align: "middle" };
+  const bars = column.labels.flatMap(({ middle }, token) => {
+    const value = effects.values[column.window[0] + token] ?? null;
+    return value === null ? [] : [{ token, middle, value }];
+  });
+  const apart = standing ? SIGNED_NUMBER_ROOM : NUMBER_SIZE + 0.5;
+  const number = { align: standing ? "middle" : "end" } as const;
   return [
     textMark(name, x, top, palette.muted, EFFECT_HEADING_SIZE, look),
     textMark(`±${endText(effects)}`, x, bottom, palette.muted, EFFECT_AXIS_SIZE, look),
-    ...column.labels.flatMap(({ middle }, index) => {
+    ...bars.flatMap(({ middle, value }) => {
       const lying = { x: start, y: middle - thick / 2, width: size, height: thick };
       const box = { ...transposed(lying, standing), standing };
-      const value = effects.values[column.window[0] + index] ?? null;
       return effectMarks(box, value, effects.end, palette);
+    }),
+    ...numberedBars(bars, layout.step, apart).map(({ middle, value }) => {
+      const at = transposed({ x: start + size + (standing ? 8 : numbers), y: middle }, standing);
+      const text = shortEffectText(effects, value);
+      return textMark(text, at.x, at.y, palette.ink, NUMBER_SIZE, number);
     }),
   ];
 }

@@ -230,7 +230,8 @@ export function layOut(input: LayoutInput) {
   const query = columnOf(input, "query", tokenSize, margin);
   const key = columnOf(input, "key", tokenSize, margin);
   const effects = !input.effects ? 0 : small ? 30 : 56;
-  const beside = effects > 0 ? effects + gap : 0;
+  const effectNumbers = horizontal ? 14 : 38;
+  const beside = effects > 0 ? effects + effectNumbers + gap : 0;
   const fixed = query.depth + key.depth + 6 * gap + beside;
   // In a horizontal layout, bars of signed numbers extend upwards and downwards.
   const standing = (side: Side, length: number): number =>
@@ -279,8 +280,11 @@ export function layOut(input: LayoutInput) {
       barStart: keyBars,
       barReach: bars.key,
     },
-    /** Position and length across the plot of effect bars beside the keys, or null without them. */
-    effects: effects > 0 ? { start: keyEffects, size: effects } : null,
+    /**
+     * Position and length across the plot of effect bars beside the keys, and the room for their
+     * numbers. null without effect bars.
+     */
+    effects: effects > 0 ? { start: keyEffects, size: effects, numbers: effectNumbers } : null,
   };
 }
 
