@@ -25,6 +25,8 @@ record = av.AttentionRecord.from_weights(weights, ["a", "b", "<b>c</b>", "d", "e
 HEAD = "view = av.HeadView(record, layer=1, token=2)\nview"
 MODEL = "av.ModelView(record)"
 DRAWN = "head:self:1"
+# Milliseconds until the kernel has replaced a picture.
+SYNC = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,42 @@ def test_a_reopened_notebook_shows_pictures_if_it_is_trusted_and_if_not(lab: Jup
     lab.watch.problems[:] = [
         problem for problem in lab.watch.problems if "widget model not found" not in problem
     ]
+
+
+def test_the_saved_picture_follows_the_view(lab: JupyterLab) -> None:
+    made = lab.open([RECORD, HEAD], own_kernel=True)
+    made.run_all()
+    output = made.output(1)
+    view = output.locator(".attnviz")
+    expect(view).to_have_attribute("data-attnviz-drawn", DRAWN)
+    saved = output.locator(".attnviz-saved")
+    expect(saved).to_contain_text("Weights of layer 1, ")
+    expect(saved).to_contain_text("The pinned query is “<b>c</b>”, token 2.")
+    # Clicks in quick succession change the stored picture once.
+    made.execute(
+        "drawn = []; still = view._still; view._still = lambda: drawn.append(1) or still()"
+    )
+    for layer in "010":
+        view.get_by_role("button", name=f"Layer {layer}", exact=True).click()
+    expect(saved).to_contain_text("Weights of layer 0, ", timeout=SYNC)
+    assert made.evaluate("drawn") == [1]
+    expect(saved.locator("img")).to_be_hidden()
+    expect(lab.reopen(made).output(1)).to_contain_text("Weights of layer 0, ")
+    lab.watch.problems[:] = [
+        problem for problem in lab.watch.problems if "widget model not found" not in problem
+    ]
+
+
+def test_a_change_by_a_later_cell_is_in_the_notebook() -> None:
+    cells = [RECORD, HEAD, "view.layer = 0\nview.heads = [1]\nview.token = 4", "view.layer"]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    NotebookClient(notebook, kernel_name="python3").execute()
+    [_, shown, *_] = notebook.cells
+    [html] = [
+        o.data["text/html"] for o in shown.outputs if "attnviz-saved" in o.data.get("text/html", "")
+    ]
+    assert "Weights of layer 0, head 1" in html
+    assert "The pinned query is “e”, token 4." in html
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["no state", "state"])

@@ -19,9 +19,9 @@ Some hosts show the frame but forbid its scripts with a security policy. A style
 this. Therefore the page in the frame also contains the picture, which is visible until the code of
 the page opens the view.
 
-Python draws the picture of a live view once, when the view is displayed. It does not use a drawing
-of the browser, because notebooks may run without a browser, and because each click in the view
-would change the saved notebook.
+Python draws the picture of a live view, because notebooks may run without a browser. It draws the
+picture when the view is displayed and, after the view has changed, at the end of the cell or when
+the reader pauses (see `attnviz.views.saved`).
 """
 
 from __future__ import annotations
@@ -101,11 +101,15 @@ _SAVED_STYLE = f"""<style>
 </style>"""
 
 
-def show_saved(still: str, page: Callable[[], str] | None = None, height: float = 0) -> None:
-    """Add a picture to the outputs of a cell, directly after a live view.
+def show_saved(
+    output: Output, still: str, page: Callable[[], str] | None = None, height: float = 0
+) -> None:
+    """Show a picture in an output of a cell, directly after a live view.
 
     Parameters
     ----------
+    output : Output
+        Output of the picture. If it already shows a picture, the new one replaces it.
     still : str
         HTML with a picture and its description.
     page : callable, optional
@@ -115,10 +119,8 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
         Height of the frame in pixels before its page has opened. Heights outside `_MIN_HEIGHT` to
         `_MAX_HEIGHT` are replaced with the nearest of these bounds.
     """
-    from IPython.display import display
-
     text = f'<div class="attnviz-saved">\n{still}\n</div>{_SAVED_STYLE}'
-    display({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
+    output.show({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
     if page is not None:
         _show_frame(page(), height)
 

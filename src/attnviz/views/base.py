@@ -27,6 +27,7 @@ from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
 from attnviz.utils.refusals import short_refusals
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
+from attnviz.views.saved import SavedPicture
 from attnviz.views.trait_types import Choice, Controls, with_controls
 from attnviz.views.widget_code import WidgetCode, loader, shared_code
 
@@ -111,6 +112,8 @@ class View(anywidget.AnyWidget):
     _is_finalizing = staticmethod(sys.is_finalizing)
     # Whether the message that opens the widget in the browser is being created.
     _is_opening = False
+    # Picture that the notebook stores after the view, or None.
+    _saved: SavedPicture | None = None
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
@@ -489,17 +492,34 @@ class View(anywidget.AnyWidget):
         ``options.snapshot`` is "page", the interactive page is added, too.
         """
         from attnviz.pages.notebook import show_saved
+        from attnviz.utils.bars import Output
 
+        still = self._still_or_none()
+        if still is None:
+            return
+        output = Output()
+        page = self._page_in_a_frame() if options.snapshot == "page" else None
+        show_saved(output, still, page, self._estimated_height())
+        saved = SavedPicture(weakly(self._still_or_none), partial(show_saved, output), still)
+        # The picture of a cell that runs again belongs to a new output.
+        if self._saved is not None:
+            self.unobserve(self._saved.note_change, self._saved_names)
+        self._saved = saved
+        self.observe(saved.note_change, self._saved_names)
+
+    @property
+    def _saved_names(self) -> list[str]:
+        """Names of the traits on which the saved picture depends."""
+        return [name for name in (*self.state_names(), "_record_number") if self.has_trait(name)]
+
+    def _still_or_none(self) -> str | None:
+        """Return `_still`, or None if drawing it raises an error."""
         try:
-            still = self._still()
+            return self._still()
         except Exception:
             # Do not raise the error, because the view itself is displayed and shows the problem.
             _logger.warning("no picture of the view is saved in the notebook", exc_info=True)
-            return
-        if options.snapshot == "page":
-            show_saved(still, self._page_in_a_frame(), self._estimated_height())
-        else:
-            show_saved(still)
+            return None
 
     def _still(self) -> str:
         """Return the HTML of the picture that a notebook saves beside the view.
