@@ -110,7 +110,11 @@ def check_texts(page: Page, svg: str, width: float, points: float) -> None:
         assert not overlap(a, b), (text["text"], other_text["text"])
 
 
-Records = dict[str, av.AttentionRecord]
+Records = dict[str, Any]
+SENTENCES = (
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
 VIEWS: dict[str, Callable[[Records], Any]] = {
     "lines": lambda records: av.HeadView(records["minilm"], layer=3, heads=[1, 7, 9]),
     "bars of all heads": lambda records: av.HeadView(
@@ -124,6 +128,7 @@ VIEWS: dict[str, Callable[[Records], Any]] = {
     "matrix": lambda records: av.MatrixView(records["minilm"], layer=3, heads=[1], token=10, key=3),
     "frames": lambda records: av.MatrixView(records["frames"], token=7),
     "words": lambda records: av.MatrixView(records["words"], heads=[0], token=150),
+    "comparison": lambda records: av.CompareView(records["comparison"], form="matrix", token=9),
     "model": lambda records: av.ModelView(records["minilm"]),
     "neuron": lambda records: av.NeuronView(records["minilm"], layer=3, heads=[1], token=10, key=3),
     "dashboard": lambda records: av.Dashboard(records["minilm"], layer=3, heads=[1, 7], token=10),
@@ -135,7 +140,16 @@ VIEWS: dict[str, Callable[[Records], Any]] = {
 }
 # A column with large text, and a page with small text.
 COLUMN, WHOLE_PAGE = (84, 8), (174, 7)
-WIDE = ("bars of all heads", "matrix", "model", "neuron", "dashboard", "embedding", "all plots")
+WIDE = (
+    "bars of all heads",
+    "matrix",
+    "comparison",
+    "model",
+    "neuron",
+    "dashboard",
+    "embedding",
+    "all plots",
+)
 
 
 def _uniform(tokens: list[str]) -> av.AttentionRecord:
@@ -152,6 +166,7 @@ def records(minilm: av.AttentionRecord, checkpoint_folder: Path) -> Records:
         "pair": av.extract(str(checkpoint_folder), pair, name="MiniLM"),
         "picture": av.extract(vision, **av.demos.example("vision"), processor=processor),
         "long": long_record(300, heads=2),
+        "comparison": av.compare(checkpoint_folder, *SENTENCES),
         "frames": _uniform([f"{frame / 50:.2f}s" for frame in range(1500)]),
         "words": _uniform([f"word{index % 99}" for index in range(600)]),
     }
@@ -171,6 +186,62 @@ def test_texts_at_the_width_of_a_column_or_a_page_are_legible(
     look: dict[str, Any] = {"width": f"{width}mm", "font_size": points, "theme": theme}
     svg = svg_of(page, VIEWS[name](records), tmp_path, **look)
     check_texts(page, svg, width * MM, points)
+
+
+@pytest.mark.parametrize("form", ["head", "matrix"])
+def test_a_comparison_fits_a_page_and_keeps_the_names_of_its_panels(
+    page: Page, tmp_path: Path, checkpoint_folder: Path, form: str
+) -> None:
+    comparison = av.compare(checkpoint_folder, *SENTENCES, names=["tired", "wide"])
+    view = av.CompareView(comparison, form=form, layer=3, heads=[1])
+
+    def panels(width: str) -> tuple[dict[str, tuple[float, float]], float]:
+        svg = svg_of(page, view, tmp_path, width=width, title="")
+        measured = page.evaluate(MEASURE_TEXTS, svg)
+        names = ("tired", "wide", "wide − tired")
+        # A name is bold, and the token of the same text is not.
+        bold = {text for text in names if re.search(f'font-weight="600"[^>]*>{text}<', svg)}
+        assert bold == set(names)
+        corners: dict[str, tuple[float, float]] = {}
+        for text in measured["texts"]:
+            if text["text"] in names and text["text"] not in corners:
+                corners[text["text"]] = tuple(text["corners"][0])
+        legends = [text for text in texts(ET.fromstring(svg)) if text.startswith("layer 3")]  # noqa: S314
+        assert len(legends) == 3 + 1  # the fourth is a row of the grid of heads
+        return corners, measured["height"]
+
+    beside, height = panels("160mm")
+    assert abs(beside["tired"][1] - beside["wide"][1]) < 1
+    assert beside["tired"][0] < 80 * MM < beside["wide"][0]
+    assert height < 297 * MM
+    below, _ = panels("84mm")
+    tops = [below[name][1] for name in ("tired", "wide", "wide − tired")]
+    assert tops == sorted(tops)
+    assert tops[1] - tops[0] > 40 * MM
+    assert max(left for left, _ in below.values()) < 10
+
+
+def test_a_figure_combines_weights_only_if_it_has_fewer_pixels(page: Page, tmp_path: Path) -> None:
+    view = av.MatrixView(long_record(600, heads=2), heads=[0])
+    options = parse_figure_options({"width": "84mm"})
+
+    def cells(scale: float) -> str:
+        page.add_init_script(
+            f"globalThis.attnvizFigure = {json.dumps({**options.request, 'scale': scale})}"
+        )
+        page.goto(view.save(tmp_path / "view.html").as_uri())
+        expect(page.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", re.compile("."))
+        svg = page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
+        return " ".join(texts(ET.fromstring(svg)))  # noqa: S314
+
+    # The cells have about 230 of the 317 pixels at scale=1, and 690 at scale=3.
+    assert "Each cell is the mean of 4 × 4 weights." in cells(1)
+    assert "Each cell is one weight." in cells(3)
+    svg = view.to_svg(width="84mm")
+    assert "Each cell is one weight." in svg
+    image = re.search(r'href="data:image/png;base64,([^"]+)"', svg)
+    assert image is not None
+    assert Image.open(io.BytesIO(base64.b64decode(image[1]))).size == (600, 600)
 
 
 @pytest.mark.slow

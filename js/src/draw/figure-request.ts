@@ -18,6 +18,8 @@ export interface FigureRequest {
   fonts?: readonly [string, string] | undefined;
   /** Title above the figure. "" means no title, and undefined the name of the model. */
   title?: string | undefined;
+  /** Pixels per CSS pixel of the figure that matter: those of a PNG, or those of a printer. */
+  scale?: number | undefined;
   caption: boolean;
   legend: boolean;
   /** "transparent" or "#rrggbb". */

@@ -164,20 +164,23 @@ export function inRows(
   return { width, height: y + rowHeight, marks };
 }
 
-/** Lay out a legend of named colours in rows of at most `width`. */
+/**
+ * Lay out a legend of named colours in rows of at most `width`. An entry without a colour is only a
+ * text, such as the layer of the next entries.
+ */
 export function namedColors(
-  entries: readonly { name: string; color: string; dashed?: boolean }[],
+  entries: readonly { name: string; color?: string; dashed?: boolean }[],
   width: number,
   ink: string,
 ): Box {
   const boxes = entries.map(({ name, color, dashed }) => {
     // The sample of a dashed line consists of two pieces with a gap.
-    const samples = (dashed ? [0, 8] : [0]).map((x): Mark => {
+    const samples = (color === undefined ? [] : dashed ? [0, 8] : [0]).map((x): Mark => {
       const size = { width: dashed ? 6 : 14, height: 4 };
-      return { kind: "rect", x, y: -2, ...size, fill: color, radius: 2 };
+      return { kind: "rect", x, y: -2, ...size, fill: color as string, radius: 2 };
     });
-    const text = textMark(name, 20, 0, ink, 12);
-    return { width: measureText(name, fontOf(text)) + 34, marks: [...samples, text] };
+    const text = textMark(name, color === undefined ? 0 : 20, 0, ink, 12);
+    return { width: text.x + measureText(name, fontOf(text)) + 14, marks: [...samples, text] };
   });
   return inRows(boxes, width, 6);
 }

@@ -44,6 +44,9 @@ _DRAWN_OR_FAILED = "[data-attnviz-drawn], [data-attnviz-state=error]"
 # Width of the browser's window in CSS pixels.
 _WIDTH = 1100
 
+# Pixels per CSS pixel (300 per inch) for which the cells of a matrix in an SVG or PDF are computed.
+_VECTOR_SCALE = 300 / 96
+
 _TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
 # If the page raises a FigureError, return its message as a value. If the exception itself reached
 # Python, its message would include the browser's stack trace.
@@ -120,7 +123,10 @@ def draw(drawing: Drawing, kind: PictureKind, options: FigureOptions) -> bytes:
     ImportError, RuntimeError
         If Playwright or a browser is missing, or if the browser cannot draw the page.
     """
-    return _in_browser(drawing, lambda tab: _draw_in_tab(tab, kind, options.scale), options.request)
+    # A printer, and a reader who enlarges a page, see more of a vector graphic than of a PNG.
+    scale = options.scale if kind == "png" else max(options.scale, _VECTOR_SCALE)
+    request = {**options.request, "scale": scale}
+    return _in_browser(drawing, lambda tab: _draw_in_tab(tab, kind, options.scale), request)
 
 
 def draw_for_notebook(drawing: Drawing) -> tuple[bytes, str]:

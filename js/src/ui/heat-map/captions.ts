@@ -249,7 +249,9 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     const best = isPooled(viewport) ? [] : bestKeys(viewport, grid);
     return best.length > 0 ? bestKeyInWords(viewport.keys.text, best, isWhole(viewport)) : "";
   }
-  const shownForced = forcedRows(viewport).includes(true) ? apartFromForced(viewport.stack) : "";
+  const [largest = 0] = topKeys(grid.values, 1, (i) => !Number.isNaN(grid.values[i]));
+  const isForced = forcedRows(viewport)[Math.floor(largest / grid.columns)];
+  const shownForced = isForced ? apartFromForced(viewport.stack) : "";
   const strongest = (signed ? `Largest ${name}` : "Strongest") + shownForced;
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
   const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);

@@ -81,6 +81,7 @@ export interface Layout {
    * space above the cells, because a view reserves the largest height that they have at any zoom.
    */
   above: number;
+  printed: boolean;
   /** Space in which the cells must fit, in pixels: its height (`query`) and its width (`key`). */
   room: BySide<number>;
 }
@@ -91,6 +92,8 @@ export interface LayoutInput {
   width: number;
   mostHeight: number;
   ratio: number;
+  /** Smallest size of a cell in pixels: 1 on the screen, and less in a figure of more pixels. */
+  minCell?: number;
   /** Whether keys have bars of effects. */
   effects?: boolean;
   /** Whether the record has images, whose patches may be tokens. */
@@ -230,7 +233,7 @@ export function labelOf(text: string, { size, limit }: Labels, bold = false): st
  * plot.
  */
 export function layOut(input: LayoutInput): Layout {
-  const { selection, state, width, ratio, printed = false } = input;
+  const { selection, state, width, ratio, minCell = 1, printed = false } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
@@ -239,7 +242,7 @@ export function layOut(input: LayoutInput): Layout {
   const patches = bySide((side) => input.images === true && tokens[side].grids !== undefined);
   const tickLabels = {
     query: ticksOf(tokens.query, limit),
-    key: ticksOf(tokens.key, MAX_KEY_TICK),
+    key: ticksOf(tokens.key, narrow ? limit : MAX_KEY_TICK),
   };
   const tickRoom = Math.max(MIN_LEFT, tickLabels.query.tickWidth);
   const widestOf = (side: Side, size: number, most = limit): number =>
@@ -264,11 +267,11 @@ export function layOut(input: LayoutInput): Layout {
       query: Math.max(MIN_CELLS, input.mostHeight),
       key: Math.max(MIN_CELLS, Math.floor(width - left - right)),
     };
-    const room = roomOf(selection, state, maxRoom, ratio);
-    return { left, right, room, viewport: viewportOf(selection, state, room, ratio) };
+    const room = roomOf(selection, state, maxRoom, ratio, minCell);
+    return { left, right, room, viewport: viewportOf(selection, state, room, ratio, minCell) };
   };
   const wholeIn = (room: BySide<number>) =>
-    viewportOf(selection, { ...state, ...WHOLE }, room, ratio);
+    viewportOf(selection, { ...state, ...WHOLE }, room, ratio, minCell);
   const labelRoom = Math.max(MIN_LEFT, widestOf("query", largest));
   const withLabels = placed(labelRoom);
   // A view may have ticks at one zoom and labels at another. The reader cannot zoom a printed
@@ -352,7 +355,7 @@ export function layOut(input: LayoutInput): Layout {
     },
     effects,
     above: Math.ceil(keyLabels.above + effects),
-    room,
+    ...{ printed, room },
   };
   return printed ? withoutSpareRoom(layout) : layout;
 }

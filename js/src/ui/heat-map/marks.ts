@@ -405,7 +405,7 @@ const LIFTED_SIZE = 12;
 /** Maximum width of the label of a highlighted column, in pixels. */
 const MAX_LIFTED_KEY = 190;
 /** Smallest gap between two names at ticks or of highlighted rows (or columns), in pixels. */
-const NAMES_APART: BySide<number> = { query: 0, key: 6 };
+const NAMES_APART: BySide<number> = { query: 2, key: 6 };
 
 /**
  * Return the labels for rows (or columns) that are too small for a label each: ticks with the names
@@ -457,20 +457,21 @@ function tickLabels(
       ? textMark(text, at, end - 13, fill, size, { align: "middle", font: "token", ...more })
       : textMark(text, end - GAP, at, fill, size, { align: "end", font: "token", ...more });
   const marks = stripMarks(heatMap, side);
-  // The first name of a key may begin at its tick and not be centred there, hence one and a half.
-  const ticksApart = Math.max(TICKS_APART[side], isKey ? 1.5 * tickWidth + 8 : 0);
-  for (const token of ticks(axis.window, tokenStep(axis), ticksApart)) {
+  const drawn: { at: number; half: number }[] = [...lifted];
+  for (const token of tickTokens(heatMap, side)) {
     const at = middleOf(layout, side, token);
-    const line = transposed({ x0: end - 5, y0: at, x1: end - 1, y1: at }, isKey);
-    marks.push({ kind: "line", ...line, stroke: palette.muted });
     const text = spanLabel(axis.tokens, [token, token + 1], {
       ...{ limit: tickWidth, indexed, size: TICK_SIZE },
     });
     const name = placed(text, at, TICK_SIZE);
-    const isCovered = lifted.some(
+    const isCovered = drawn.some(
       (label) => Math.abs(label.at - name.at) < label.half + name.half + apart,
     );
-    if (!isCovered) marks.push(write(text, name.at, palette.muted, TICK_SIZE));
+    if (isCovered) continue;
+    drawn.push(name);
+    const line = transposed({ x0: end - 5, y0: at, x1: end - 1, y1: at }, isKey);
+    marks.push({ kind: "line", ...line, stroke: palette.muted });
+    marks.push(write(text, name.at, palette.muted, TICK_SIZE));
   }
   const last = lifted.at(-1);
   for (const label of lifted) {
@@ -480,6 +481,26 @@ function tickLabels(
     marks.push(...(patch ?? [write(text, at, fill, LIFTED_SIZE, { bold: true })]));
   }
   return marks;
+}
+
+/**
+ * Return the tokens to name at ticks, the most important first. These are tokens at equal distances.
+ * A printed figure, which the reader cannot zoom, names the words with the largest weights instead.
+ */
+function tickTokens({ layout, grid }: HeatMap, side: Side): number[] {
+  const axis = layout.viewport.axes[side];
+  const { tickWidth, indexed } = layout.labels[side];
+  const apart = Math.max(TICKS_APART[side], side === "key" ? tickWidth + 8 : 0);
+  if (!layout.printed || !indexed || axis.level > 0)
+    return ticks(axis.window, tokenStep(axis), apart);
+  const largest = new Float32Array(axis.cells);
+  grid.values.forEach((value, i) => {
+    const cell = side === "key" ? i % grid.columns : Math.floor(i / grid.columns);
+    largest[cell] = Math.max(largest[cell] as number, Math.abs(value) || 0);
+  });
+  const cells = Array.from(largest.keys()).filter((cell) => (largest[cell] as number) > 0);
+  cells.sort((one, other) => (largest[other] as number) - (largest[one] as number));
+  return cells.map((cell) => axis.window[0] + cell);
 }
 
 /**
@@ -521,12 +542,11 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
 /**
  * Sizes in pixels of the bars of a pinned query (below the cells) and of a pinned key (beside
  * them). `longest` and `thickest` are the maximum length and thickness of a bar. `number` is the
- * space for the number at the end of a signed bar, and `apart` the smallest distance between the
- * centres of two numbers.
+ * space for the number at the end of a signed bar.
  */
 const BAR_SIZES = {
-  query: { longest: 30, thickest: 16, number: 13, apart: 34 },
-  key: { longest: 62, thickest: 12, number: 34, apart: 12 },
+  query: { longest: 30, thickest: 16, number: 13 },
+  key: { longest: 62, thickest: 12, number: 34 },
 };
 
 /**
@@ -563,7 +583,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const last = first + length;
   const [start, thickness] = spanOf(layout, side);
   const away = start + thickness + GAP;
-  const { longest, thickest, number, apart } = BAR_SIZES[side];
+  const { longest, thickest, number } = BAR_SIZES[side];
   const scale: BarScale = {
     // Bars of signed numbers extend to both sides of 0. Positive ones extend up or to the right.
     ...(signs
@@ -585,7 +605,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const [x, y] = standing ? [first, away + longest + 22] : [away, last + AXIS_HEIGHT + GAP + 5];
   return [
     ...barGroupMarks({
-      ...{ scale, bars, quantity, palette, apart, step: axis.cell },
+      ...{ scale, bars, quantity, palette, step: axis.cell },
       line: [first, last],
       axisAt: standing ? first - BEFORE_FIRST_NUMBER : last + 4,
       minProminent: leastNumber(heatMap, end),

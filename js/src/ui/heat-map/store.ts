@@ -7,7 +7,7 @@
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
 import { combineHeads, largestOf } from "../../client/signs";
-import { isPrinted } from "../../draw/figure-request";
+import { figureScale, isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
 import { createImagePanel, type ImagePanel } from "../image/store";
@@ -45,6 +45,8 @@ import {
  * are rounded down only to 1/16 CSS pixel.
  */
 const PRINT_RATIO = 16;
+/** Maximum number of rows and of columns of cells in an exported figure. */
+const MAX_FIGURE_CELLS = 4096;
 /** Maximum height of all cells together, in pixels: in a view, and in a pane of another view. */
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
@@ -79,6 +81,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const arrivals = signal(0);
 
   const printed = isPrinted(context.figure);
+  // A figure of a script combines weights only if it has fewer pixels than weights.
+  const figurePixels = figureScale(context.figure) * (context.figure?.scale ?? 0);
   const { query_window, key_window, pair, pooled } = state;
   const layout = computed(() => {
     const selection = record.selection.value;
@@ -89,6 +93,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       width: context.width.value,
       mostHeight: context.embedded ? MAX_HEIGHT_EMBEDDED : MAX_HEIGHT,
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
+      minCell: figurePixels
+        ? Math.max(1 / figurePixels, context.width.value / MAX_FIGURE_CELLS)
+        : 1,
       printed,
       effects: record.tokenEffects.value !== null,
       images: record.description.value?.images !== undefined,

@@ -46,7 +46,7 @@ export interface Axis {
   level: number;
   cells: number;
   /**
-   * Size of a cell in pixels, at least 1. If it is fractional, a pixel at the border of two cells
+   * Size of a cell in pixels, at least 1 on the screen. If it is fractional, a pixel at the border of two cells
    * shows their mean.
    */
   cell: number;
@@ -94,11 +94,11 @@ export function within(window: Range | null, extent: Range): Range {
 }
 
 /**
- * Return the smallest level at which a cell has at least one pixel, if a token has `tokenPixels`
- * pixels.
+ * Return the smallest level at which a cell has at least `minCell` pixels, if a token has
+ * `tokenPixels` pixels.
  */
-function levelOf(tokenPixels: number): number {
-  return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
+function levelOf(tokenPixels: number, minCell: number): number {
+  return Math.max(0, Math.ceil(Math.log2(minCell / tokenPixels) - 1e-9));
 }
 
 /**
@@ -109,12 +109,14 @@ const SMALL_CELL = 4;
 const MIN_KEPT_SHARE = 0.95;
 
 /**
- * Return the size of a cell in pixels, at least 1. A small cell is rounded down (see `SMALL_CELL`),
+ * Return the size of a cell in pixels, at least `minCell`. A small cell is rounded down (see `SMALL_CELL`),
  * because fractional sizes would cause moiré patterns.
  */
-function sharp(pixels: number, ratio: number): number {
-  const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
-  return pixels < SMALL_CELL && whole >= MIN_KEPT_SHARE * pixels ? whole : Math.max(1, pixels);
+function sharp(pixels: number, ratio: number, minCell: number): number {
+  const whole = Math.max(minCell, Math.floor(pixels * ratio + 1e-6) / ratio);
+  return pixels < SMALL_CELL && whole >= MIN_KEPT_SHARE * pixels
+    ? whole
+    : Math.max(minCell, pixels);
 }
 
 function axisOf(
@@ -124,15 +126,16 @@ function axisOf(
   tokenPixels: number,
   room: number,
   ratio: number,
+  minCell: number,
 ): Axis {
-  for (let level = levelOf(tokenPixels); ; level++) {
+  for (let level = levelOf(tokenPixels, minCell); ; level++) {
     const tokensPerCell = 2 ** level;
     const first = Math.floor(requested[0] / tokensPerCell);
     const cells = Math.ceil(requested[1] / tokensPerCell) - first;
-    // The window is extended to whole cells. If these are more cells than `room` has pixels, try
-    // the next level.
-    if (cells > room && cells > 1) continue;
-    const cell = sharp(Math.min(room, tokenPixels * sizeOf(requested)) / cells, ratio);
+    // The window is extended to whole cells. If these are more cells than `room` can have, try the
+    // next level.
+    if (cells * minCell > room + 1e-6 && cells > 1) continue;
+    const cell = sharp(Math.min(room, tokenPixels * sizeOf(requested)) / cells, ratio, minCell);
     // The window may extend beyond the extent: at the border of two texts, a cell may cover tokens
     // of both.
     const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
@@ -150,12 +153,14 @@ export const WHOLE = { query_window: null, key_window: null };
  *
  * @param room height and width of the space for the cells, in pixels.
  * @param ratio device pixels per CSS pixel.
+ * @param minCell smallest size of a cell in pixels.
  */
 export function viewportOf(
   selection: Selection,
   state: ViewportState,
   room: BySide<number>,
   ratio = 1,
+  minCell = 1,
 ): Viewport {
   const pair = pairOf(selection, state.pair);
   const tokens = { query: selection.queries, key: selection.keys };
@@ -168,9 +173,9 @@ export function viewportOf(
     pair,
     pooled: state.pooled,
     ratio,
-    canPool: levelOf(Math.min(wholePixels.query, wholePixels.key)) > 0,
+    canPool: levelOf(Math.min(wholePixels.query, wholePixels.key), minCell) > 0,
     axes: bySide((side) =>
-      axisOf(tokens[side], extents[side], windows[side], pixels[side], room[side], ratio),
+      axisOf(tokens[side], extents[side], windows[side], pixels[side], room[side], ratio, minCell),
     ),
   };
 }
@@ -219,8 +224,9 @@ export function roomOf(
   state: ViewportState,
   maxRoom: BySide<number>,
   ratio = 1,
+  minCell = 1,
 ): BySide<number> {
-  const viewport = viewportOf(selection, { ...state, ...WHOLE }, maxRoom, ratio);
+  const viewport = viewportOf(selection, { ...state, ...WHOLE }, maxRoom, ratio, minCell);
   const side = limitingSide(extentsOf(viewport), maxRoom);
   const { cells, cell } = viewport.axes[side];
   return cell < SMALL_CELL

@@ -7,8 +7,9 @@
  * bars. For standing bars, x is y and y is x, so "left" means "top".
  */
 
+import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
-import { type Mark, type RectMark, transposed } from "../../draw/marks";
+import { fontOf, type Mark, type RectMark, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
 import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
@@ -32,6 +33,10 @@ const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
  * written beside 0, the negative one on its left and the positive one on its right.
  */
 const MIN_LENGTH_CENTRED = 17;
+/** Pixels by which the numbers of standing bars may extend beyond the end of their zero line. */
+const BEYOND_LINE = 6;
+/** Smallest gap between the numbers of standing bars, in pixels. */
+const NUMBERS_APART = 4;
 /** Font size in pixels of the numbers at the ends of bars. */
 export const NUMBER_SIZE = 10.5;
 
@@ -173,11 +178,6 @@ export interface BarGroup {
   axisAt: number;
   /** Distance between the centres of neighbouring tokens, in pixels. */
   step: number;
-  /**
-   * Minimum distance between the centres of two numbers, in pixels. If two numbers are closer, the
-   * one with the smaller absolute value is omitted.
-   */
-  apart: number;
   quantity: Quantity;
   /**
    * Minimum absolute value of numbers in the colour of normal text. Smaller numbers have a muted
@@ -203,29 +203,27 @@ export function barGroupMarks(group: BarGroup): Mark[] {
 }
 
 /**
- * Return the bars that have room for a number, those with the largest absolute values first. If two
- * numbers are closer than `apart`, the one with the smaller absolute value is omitted.
- *
- * @param step distance between the centres of neighbouring tokens, in pixels.
+ * Return the bars that have room for a number, those with the largest absolute values first. `at` is
+ * the centre of the number along the tokens, and `half` is half its size there, in pixels. If two
+ * numbers would be closer than `gap`, the one with the smaller absolute value is omitted.
  */
-export function numberedBars<B extends { token: number; value: number }>(
+export function numberedBars<B extends { value: number; at: number; half: number }>(
   bars: readonly B[],
-  step: number,
-  apart: number,
+  gap: number,
 ): B[] {
   const numbered: B[] = [];
   for (const bar of [...bars].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)))
-    if (numbered.every((other) => Math.abs(other.token - bar.token) * step >= apart))
+    if (numbered.every(({ at, half }) => Math.abs(at - bar.at) >= half + bar.half + gap))
       numbered.push(bar);
   return numbered;
 }
 
 /**
- * Draw the numbers at the ends of bars, except those that are too close to a larger one (see
- * `BarGroup.apart`) and those that say little (see `isTiny`).
+ * Draw the numbers at the ends of bars, the largest first. Omit those that would touch a larger one
+ * and those that say little (see `isTiny`).
  */
 function numbersOf(group: BarGroup): Mark[] {
-  const { scale, bars, step, apart, quantity, minProminent, palette } = group;
+  const { scale, bars, step, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;
   const lengthOf = (bar: TokenBar): number => (bar.faded ? 0 : barLength(scale, bar.value));
   // Rows of tokens can be lower than a number, which then overlaps the bars of neighbouring rows.
@@ -236,21 +234,29 @@ function numbersOf(group: BarGroup): Mark[] {
       .filter((other) => Math.abs(other.token - token) <= numNeighbours)
       .filter((other) => sideOf(scale, other.value) === side)
       .reduce((length, other) => Math.max(length, lengthOf(other)), 0);
-  return numberedBars(bars, step, apart).flatMap((bar): Mark[] => {
-    const { token, value, middle, note = "", faded = false } = bar;
-    if (isTiny(quantity, value)) return [];
+  const widthOf = (line: string): number =>
+    measureText(line, fontOf({ size: NUMBER_SIZE, font: "text" }));
+  const numbers = bars.flatMap((bar) => {
+    if (isTiny(quantity, bar.value)) return [];
+    const text = written(quantity, bar.value);
+    const lines = standing && bar.note ? [text, bar.note] : [text];
+    const half = standing ? Math.max(...lines.map(widthOf)) / 2 : NUMBER_SIZE / 2;
+    // The number of the last column may be wider than the column. Keep it inside the plot.
+    const at = standing ? Math.min(bar.middle, group.line[1] + BEYOND_LINE - half) : bar.middle;
+    return [{ ...bar, text, lines, at, half }];
+  });
+  return numberedBars(numbers, standing ? NUMBERS_APART : 0.5).flatMap((bar): Mark[] => {
+    const { token, value, at, text, lines, note = "", faded = false } = bar;
     const side = sideOf(scale, value);
-    const text = written(quantity, value);
     const fill = faded || Math.abs(value) < minProminent ? palette.muted : palette.ink;
     if (standing) {
       const y = zero + side * (lengthOf(bar) + 8);
-      const lines = note ? [text, note] : [text];
       return lines.map((line, i) =>
-        textMark(line, middle, y + 11 * i * side, fill, NUMBER_SIZE, { align: "middle" }),
+        textMark(line, at, y + 11 * i * side, fill, NUMBER_SIZE, { align: "middle" }),
       );
     }
     const x = zero + side * (lengthNear(token, side) + 5);
     const align = side > 0 ? "start" : "end";
-    return [textMark(note ? `${text}, ${note}` : text, x, middle, fill, NUMBER_SIZE, { align })];
+    return [textMark(note ? `${text}, ${note}` : text, x, at, fill, NUMBER_SIZE, { align })];
   });
 }

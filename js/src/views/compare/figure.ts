@@ -73,16 +73,17 @@ const PADDING = 24;
 /**
  * Return the parts of the figure above the panes: grid of heads, chart of distances, colour scale.
  *
+ * @param layout layout of the grid.
  * @param panesWidth width of the panes. If no width of the figure is requested, its upper part is
  *   at least as wide, so that the captions may be as wide as the panes.
  */
 export function gridFigure(
   context: ViewContext<CompareState>,
   store: CompareStore,
+  layout: GridLayout,
   panesWidth: number,
 ): Omit<ViewFigure, "captions"> {
   const selection = drawnYet(store.selection.peek());
-  const layout = drawnYet(store.layout.peek());
   const palette = context.palette.peek();
   const style = { theme: context.theme.peek(), palette, end: store.end.peek() };
   const marks = headMarks(drawnYet(store.grid.peek()), layout, selection, style);

@@ -8,6 +8,7 @@ import { useComputed, useSignalEffect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { pictureWidth } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
@@ -62,11 +63,28 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       const scenes = await paneScenes(store, panes);
       const perRow = columnsOf(arrangement.peek(), scenes.length);
       const row = inColumns(scenes.slice(0, perRow).map((scene) => [scene]));
-      const rows: Scene[] = [row, ...scenes.slice(perRow)];
-      const width = Math.max(...rows.map((scene) => scene.width));
-      const parts = gridFigure(context, store, width);
-      const upper = viewFigure(frame, { captions, ...parts });
-      return { ...upper, scene: inColumns([[upper.scene, ...rows]]) };
+      const below = scenes.slice(perRow);
+      const width = Math.max(...[row, ...below].map((scene) => scene.width));
+      // The third pane is beside the grid of heads if the grid is not wider than a pane. The figure
+      // is then about as high as it is wide.
+      const figure = paneRequest(context.figure, perRow);
+      const room = pictureWidth(figure);
+      const column =
+        perRow === 2 && below.length === 1 && room !== null ? store.layoutIn(room) : null;
+      const isBeside = column !== null && column.width <= (room ?? 0);
+      const upperFrame = isBeside ? { ...frame, figure } : frame;
+      const layout = isBeside ? column : store.layout.peek();
+      const parts = gridFigure(
+        { ...context, figure: upperFrame.figure },
+        store,
+        drawnYet(layout),
+        width,
+      );
+      const upper = viewFigure(upperFrame, { captions, ...parts });
+      const rows = isBeside
+        ? [inColumns([upper.scene, ...below].map((scene) => [scene])), row]
+        : [upper.scene, row, ...below];
+      return { ...upper, scene: inColumns([rows]) };
     },
     csv: () =>
       pairsCsv(source, drawnYet(store.selection.peek()), {
@@ -133,15 +151,19 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
             panes={panes}
             store={store}
             name={name}
-            figure={paneRequest(
-              context.figure,
-              columnsOf(arrangement.value, store.panes.value.length),
+            figure={untitled(
+              paneRequest(context.figure, columnsOf(arrangement.value, store.panes.value.length)),
             )}
           />
         ))}
       </div>
     </ViewFrame>
   );
+}
+
+/** Return a request whose figure has its own title, here the name of a member. */
+function untitled(request: FigureRequest | undefined): FigureRequest | undefined {
+  return request && { ...request, title: undefined };
 }
 
 /** Return how many panes the first row has. */

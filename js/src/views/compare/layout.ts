@@ -9,15 +9,19 @@ import { type GridLayout, type GridShape, layOutFramed, SCROLLBAR } from "../../
 const TWO_COLUMNS = 620;
 /** Minimum width in pixels at which three panes are side by side. */
 const THREE_COLUMNS = 900;
-/** Minimum width in pixels at which panes of an exported figure are side by side. */
-const PRINTED_COLUMNS = 1000;
+/**
+ * The same widths in a printed figure, whose texts are smaller: two columns on a page, with texts of
+ * 8 points from 155 mm on.
+ */
+const PRINTED = { two: 540, three: 860 };
 
 /** Arrangement of the panes: all in one row, the third below two others, or one below the other. */
 export type Arrangement = "columns" | "two" | "stack";
 
 export function arrangementAt(width: number, numPanes: number, printed: boolean): Arrangement {
-  if (width < (printed ? PRINTED_COLUMNS : TWO_COLUMNS)) return "stack";
-  return numPanes > 2 && width < THREE_COLUMNS ? "two" : "columns";
+  const { two, three } = printed ? PRINTED : { two: TWO_COLUMNS, three: THREE_COLUMNS };
+  if (width < two) return "stack";
+  return numPanes > 2 && width < three ? "two" : "columns";
 }
 
 const MIN_CELL = 16;

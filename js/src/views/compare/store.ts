@@ -85,7 +85,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     const perRow = Math.min(cells.length, cellsInRow(context.width.value));
     return galleryGrid(now.stack, heads, cells, "distance", perRow);
   });
-  const layout = computed<GridLayout | null>(() => {
+  const layoutIn = (width: number): GridLayout | null => {
     const now = grid.value;
     if (!now) return null;
     const window = globalThis.innerHeight || 800;
@@ -93,11 +93,12 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       columns: now.columns?.length ?? now.rows[0]?.length ?? 1,
       rows: now.rows.length,
       gallery: now.columns === null,
-      width: Math.max(200, context.width.value),
+      width: Math.max(200, width),
       maxHeight: Math.max(240, Math.min(MAX_HEIGHT, Math.floor(window * 0.6))),
       printed: isPrinted(context.figure),
     });
-  });
+  };
+  const layout = computed(() => layoutIn(context.width.value));
   const heads = createHeadGrid({ grid, layout, current, highlighted: true });
   const end = computed(() => {
     const all = selection.value?.compared.distances.flatMap((scores) => scores ?? []).flat() ?? [];
@@ -170,6 +171,8 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     heads,
     grid,
     layout,
+    /** Return the layout of the grid in another width. */
+    layoutIn,
     /** Distance that has the last colour of the grid's scale. It is the same for all members. */
     end,
     /**

@@ -156,7 +156,6 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
   const { zero, signs, reach, standing, pitch, thick } = room;
   const line = column.extent;
   const end = barEnd(maximum, linePlot.plan.keys.text.length);
-  const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM + 4;
   const groups = room.separate ? columns.map((one) => [one]) : [columns];
   const marks = groups.flatMap((group, g) =>
     barGroupMarks({
@@ -171,7 +170,6 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
         });
       }),
       ...{ line, axisAt: standing ? line[0] - 4 : line[1], step, quantity, palette },
-      apart: standing ? numberRoom : NUMBER_SIZE + 0.5,
       minProminent: signed ? maximum / 200 : MIN_PROMINENT,
     }),
   );
@@ -267,11 +265,11 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
     ? [8, centre - 7, centre + 7]
     : [centre, 30, column.extent[1] + 8];
   const look: Partial<TextMark> = standing ? {} : { align: "middle" };
+  const half = (standing ? SIGNED_NUMBER_ROOM : NUMBER_SIZE + 0.5) / 2;
   const bars = column.labels.flatMap(({ middle }, token) => {
     const value = effects.values[column.window[0] + token] ?? null;
-    return value === null ? [] : [{ token, middle, value }];
+    return value === null ? [] : [{ middle, value, at: middle, half }];
   });
-  const apart = standing ? SIGNED_NUMBER_ROOM : NUMBER_SIZE + 0.5;
   const number = { align: standing ? "middle" : "end" } as const;
   return [
     textMark(name, x, top, palette.muted, EFFECT_HEADING_SIZE, look),
@@ -281,7 +279,7 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
       const box = { ...transposed(lying, standing), standing };
       return effectMarks(box, value, effects.end, palette);
     }),
-    ...numberedBars(bars, layout.step, apart).map(({ middle, value }) => {
+    ...numberedBars(bars, 0).map(({ middle, value }) => {
       const at = transposed({ x: start + size + (standing ? 8 : numbers), y: middle }, standing);
       const text = shortEffectText(effects, value);
       return textMark(text, at.x, at.y, palette.ink, NUMBER_SIZE, number);

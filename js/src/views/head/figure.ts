@@ -23,7 +23,11 @@ export function opacityScale(linePlot: LinePlot): LegendScale {
 /** Return the parts of the figure. */
 export function figureParts(linePlot: LinePlot): ViewFigure {
   const { palette, layout, effects } = linePlot;
-  const entries = [...legendOf(linePlot), ...(effects ? effectColors(effects, palette) : [])];
+  const entries = [
+    { name: `layer ${linePlot.plan.layer}` },
+    ...legendOf(linePlot),
+    ...(effects ? effectColors(effects, palette) : []),
+  ];
   return {
     captions: {
       subtitle: subtitleOf(linePlot.plan, linePlot),

@@ -6,6 +6,7 @@ import { sceneOf } from "../../draw/marks";
 import { effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
+import { whatInWords } from "../../ui/heat-map/captions";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
@@ -20,10 +21,13 @@ export function figureParts(heatMap: HeatMap): Omit<ViewFigure, "captions"> {
   const layout = withoutSpareRoom(heatMap.layout);
   const still = { ...heatMap, layout, isFound: null };
   const { palette, effects } = heatMap;
+  const { viewport } = layout;
+  const entries = [
+    { name: `layer ${viewport.layer}, ${whatInWords(viewport)}` },
+    ...(effects ? effectColors(effects, palette) : []),
+  ];
   return {
-    ...(effects && {
-      legend: (width) => namedColors(effectColors(effects, palette), width, palette.ink),
-    }),
+    legend: (width) => namedColors(entries, width, palette.ink),
     picture: sceneOf(layout, backMarks(still), frontMarks(still)),
     scales: [heatMapScale(still)],
   };

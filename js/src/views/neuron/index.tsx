@@ -6,11 +6,12 @@
 
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
 import { ColorLegend } from "../../ui/colors/legend";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
-import { stackName } from "../../ui/text/captions";
+import { headName, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { additionOf, sentenceOf, subtitleOf } from "./captions";
@@ -38,6 +39,8 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
         },
         // The figure has no outlines of the cells under the pointer.
         picture: sceneOf(layout, backMarks(drawn), []),
+        legend: (width) =>
+          namedColors([{ name: headName(table.selection) }], width, drawn.palette.ink),
         scales: scalesOf(drawn),
       });
     },

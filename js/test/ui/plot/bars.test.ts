@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
+import { measureText } from "../../../src/draw/canvas";
 import { PALETTES } from "../../../src/ui/colors/palette";
-import { axisMarks, type BarScale, barEnd, barMarks } from "../../../src/ui/plot/bars";
+import {
+  axisMarks,
+  type BarScale,
+  barEnd,
+  barGroupMarks,
+  barMarks,
+} from "../../../src/ui/plot/bars";
+import { quantityOf } from "../../../src/ui/text/captions";
 
 const palette = PALETTES.light;
 
@@ -19,6 +27,32 @@ describe("the scale of bars", () => {
       barMarks({ zero: 0, reach: 60, end: 0.25 }, { ...bar, value }, palette);
     expect([marks(0.87)[0].width, marks(0.87).length]).toEqual([60, 2]);
     expect([marks(-0.25)[0].width, marks(-0.25).length]).toEqual([60, 1]);
+  });
+
+  it("names the largest numbers that do not touch, inside the plot", () => {
+    const numbers = (values: number[], step: number) =>
+      barGroupMarks({
+        scale: { zero: 0, reach: 30, end: 1, standing: true },
+        bars: values.map((value, token) => {
+          const middle = (token + 0.5) * step;
+          return { value, token, middle, from: middle - 1, thick: 2, color: "#000000" };
+        }),
+        ...{ line: [0, values.length * step], axisAt: -16, step, minProminent: 0.005, palette },
+        quantity: quantityOf({ maximum: 1 }),
+      }).flatMap((mark) => (mark.kind === "text" && mark.x > 0 ? [mark] : []));
+    const many = Array.from({ length: 100 }, (_, i) => (i + 1) / 1000);
+    const drawn = numbers([...many, 0.004], 3);
+    // The largest number has a smaller neighbour in the last column, which would touch it.
+    expect(drawn[0]?.text).toBe("0.10");
+    for (const { text, x } of drawn) {
+      const half = measureText(text, "") / 2;
+      expect(x + half).toBeLessThanOrEqual(101 * 3 + 8);
+      const others = drawn.filter((other) => other.x !== x);
+      expect(others.every((other) => Math.abs(other.x - x) >= half)).toBe(true);
+    }
+    const [last] = numbers([...new Array<number>(19).fill(0), 0.001], 3);
+    expect(last?.text).toBe("<0.01");
+    expect((last?.x ?? 0) + measureText("<0.01", "") / 2).toBeLessThanOrEqual(20 * 3 + 8);
   });
 
   it("has numbers at its ends", () => {
