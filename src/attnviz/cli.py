@@ -136,7 +136,8 @@ def _summary(function: Callable[..., Any]) -> str:
 
 
 def _positional(function: Callable[..., View]) -> list[str]:
-    return inspect.getfullargspec(function).args
+    # `getfullargspec` does not read the signature of a decorated function.
+    return inspect.getfullargspec(inspect.unwrap(function)).args
 
 
 def _passes_options(function: Callable[..., View]) -> bool:

@@ -251,8 +251,9 @@ class Collector:
         self._unpadded: dict[tuple[str, int, int, int], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck()
-        # The last call and its run.
-        self._previous: tuple[Run | None, AttentionCall | None] = None, None
+        # The last call of the running module. It is dropped when the module ends, because it keeps
+        # queries and keys in memory.
+        self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.computes:
@@ -281,7 +282,6 @@ class Collector:
         `observe` gets each call after the requested changes of its output.
         """
         self._changer = Changer(undo)
-        undo.add(partial(setattr, self, "_previous", (None, None)))
 
         def receive(call: AttentionCall) -> None:
             if isinstance(call, SparseCall):
@@ -305,6 +305,7 @@ class Collector:
                 layer_change.outputs for change in self._changes for layer_change in change.values()
             ),
             begun=self._begin,
+            ended=partial(setattr, self, "_previous", None),
         )
         report_rules(list(self._linear.values()), receive_rule, undo)
         report_indexers(list(self._indexers), self._receive_ranks, undo)
@@ -364,10 +365,9 @@ class Collector:
             unpadded = [Positions(None, None)] * num_examples
         # Differential attention calls the attention function several times with the same queries
         # and keys, but other values. Only the first call is captured.
-        addresses, (previous_run, previous) = _addresses(call), self._previous
-        is_same = previous_run is run and addresses is not None
-        is_same = is_same and addresses == _addresses(previous)
-        self._previous = run, call
+        addresses = _addresses(call)
+        is_same = addresses is not None and addresses == _addresses(self._previous)
+        self._previous = call
         read = cache(partial(self._read, call, unpadded, run))
         if is_same and windows == 1:
             run.positions = None

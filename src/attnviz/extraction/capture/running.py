@@ -76,15 +76,17 @@ class RunningModules:
         edit: Callable[[torch.Tensor], bool] | None = None,
         outputs: bool = False,
         begun: Callable[[ModuleRun, Sequence[Any]], None] = lambda *_: None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         """Pass attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
         `edit` and `outputs` are as for `FunctionWatch`. `begun` is called when an attention module
-        starts, with its run and the list of its arguments.
+        starts, with its run and the list of its arguments. `ended` is called when the innermost
+        running module ends.
         """
         self._running.clear()
         for entry in self._modules:
-            begin, end = partial(self._begin, entry, begun), partial(self._end, entry)
+            begin, end = partial(self._begin, entry, begun), partial(self._end, entry, ended)
             hook(undo, entry.module.register_forward_pre_hook, begin, with_kwargs=True)
             hook(undo, entry.module.register_forward_hook, end, always_call=True)
         if any(map(self.is_traced, self._modules)):
@@ -123,9 +125,10 @@ class RunningModules:
         begun(run, [*args, *kwargs.values()])
         self._running.append((entry, run))
 
-    def _end(self, entry: AttentionModule, *_hooked: Any) -> None:
+    def _end(self, entry: AttentionModule, ended: Callable[[], None], *_hooked: Any) -> None:
         if self._running and self._running[-1][0] is entry:
             self._running.pop()
+            ended()
 
     def _bypassing(self) -> tuple[nn.Module, ModuleRun] | None:
         """Return the innermost running module and its run, if the module is traced.
