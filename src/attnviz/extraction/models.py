@@ -176,7 +176,6 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     return loaded
 
 
-@torch.no_grad()
 def _convert_weights(model: Any) -> None:
     """Convert quantised weights now, as the first forward would do it.
 
@@ -190,14 +189,18 @@ def _convert_weights(model: Any) -> None:
     # The walk over all modules is left out for other models, because it would take a part of each
     # extraction.
     modules: list[Any] = modules_of(model) if "bitsandbytes" in sys.modules else []
-    for module in modules:
-        if getattr(module, "support_avx512bf16_for_cpu", False):
-            state, device = module.weight.quant_state, module.weight.device
-            if device.type == "cpu" and not getattr(state, "packing_format_for_cpu", False):
-                # `forward` does not call the user's hooks.
-                training, module.training = module.training, False
-                module.forward(torch.zeros(1, module.in_features, dtype=model.dtype))
-                module.training = training
+    # An interrupt in the decorator `torch.no_grad` could leave gradients switched off.
+    with Cleanup() as undo, undo:
+        undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
+        torch.set_grad_enabled(False)
+        for module in modules:
+            if getattr(module, "support_avx512bf16_for_cpu", False):
+                state, device = module.weight.quant_state, module.weight.device
+                if device.type == "cpu" and not getattr(state, "packing_format_for_cpu", False):
+                    # `forward` does not call the user's hooks.
+                    undo.add(partial(setattr, module, "training", module.training))
+                    module.training = False
+                    module.forward(torch.zeros(1, module.in_features, dtype=model.dtype))
 
 
 def _tokenizer(tokenizer: Any) -> Any:
