@@ -184,8 +184,6 @@ def _convert_weights(model: Any) -> None:
     read.
     """
     compressor = getattr(getattr(model, "hf_quantizer", None), "compressor", None)
-    if compressor is not None and hasattr(model, "ct_decompress_hook"):
-        compressor.decompress_model(model)
     # The walk over all modules is left out for other models, because it would take a part of each
     # extraction.
     modules: list[Any] = modules_of(model) if "bitsandbytes" in sys.modules else []
@@ -193,6 +191,8 @@ def _convert_weights(model: Any) -> None:
     with Cleanup() as undo, undo:
         undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
         torch.set_grad_enabled(False)
+        if compressor is not None and hasattr(model, "ct_decompress_hook"):
+            compressor.decompress_model(model)
         for module in modules:
             if getattr(module, "support_avx512bf16_for_cpu", False):
                 state, device = module.weight.quant_state, module.weight.device
