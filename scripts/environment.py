@@ -44,8 +44,8 @@ TEST_PACKAGES = (
     "fire==0.7.1",
     "termcolor==3.3.0",
     # Used in tests of quantised models. compressed-tensors requires loguru. The tests of
-    # bitsandbytes are skipped, because it is large.
-    "torchao==0.18.0",
+    # bitsandbytes and torchao are skipped: bitsandbytes is large, and transformers imports torchao
+    # everywhere, which then warns in notebooks.
     "compressed-tensors==0.20.1",
     "loguru==0.7.3",
     # Trained checkpoints for slow tests, `make coverage` and a notebook: SmolLM2-135M-Instruct
