@@ -94,7 +94,7 @@ def test_the_picture_is_never_empty_during_pan_and_zoom(notebook: Notebook, view
     exact(view)
     notebook.execute("view.query_window = (30000, 30100); view.key_window = (7950, 8050)")
     exact(view)
-    expect(view).to_contain_text("Queries 30000–30099 of 40000")
+    expect(view).to_contain_text("Queries “word30000 – word30099” of 40000")
     # The strongest weight in the view is the weight in the record.
     weight = notebook.evaluate(
         "float(record.stack().weights(layer=0, head=1, rows=slice(30000, 30001))[0, 8000])"
