@@ -275,12 +275,13 @@ def draw_live(
 
 def draw_figures(names: list[str]) -> None:
     """Draw the figures of docs/figures.md, which have the width of a column in a paper."""
-    for name in ("head", "matrix", "model", "image"):
+    for name in ("head", "matrix", "model", "image", "layers"):
         figure = f"figure-{name}"
         if names and figure not in names:
             continue
-        view = image_view() if name == "image" else views()[f"{name}-view"]
-        content: Any = {"content": "image"} if name == "image" else {}
+        of_image = name in ("image", "layers")
+        view = image_view() if of_image else views()[f"{name}-view"]
+        content: Any = {"content": name} if of_image else {}
         with tempfile.TemporaryDirectory() as folder:
             png = Path(folder, "figure.png")
             view.save(png, width="84mm", font_size=8, dpi=150, theme="light", **content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pypdf
@@ -231,33 +231,55 @@ def heats_of(svg: ET.Element, rows: int, columns: int) -> NDArray[np.float64]:
     return heats
 
 
+@pytest.mark.parametrize("content", ["image", "layers"])
 @pytest.mark.parametrize("pins", [{"token": 0}, {"key": 10}, {}], ids=["query", "key", "mean"])
 def test_a_figure_of_the_image_has_a_row_of_heads_with_the_weights_of_the_model(
-    pins: dict[str, int],
+    content: Literal["image", "layers"], pins: dict[str, int]
 ) -> None:
     model, processor = av.demos.load("vision")
     inputs = av.demos.example("vision")["inputs"]
     record = av.extract(model, inputs, processor=processor)
     heads = [1, 3]
     view = av.HeadView(record, layer=2, heads=heads, **pins)
-    svg = ET.fromstring(view.to_svg(content="image", width="84mm"))  # noqa: S314 - our own
+    svg = ET.fromstring(view.to_svg(content=content, width="84mm"))  # noqa: S314 - our own
     model.set_attn_implementation("eager")
     with torch.no_grad():
         attention = model(**processor(inputs, return_tensors="pt"), output_attentions=True)
-    weights = attention.attentions[2][0, heads].double().numpy()
-    assert_allclose(record.stack().weights(2)[heads], weights, atol=1e-4)
+    layers = [2] if content == "image" else list(range(len(attention.attentions)))
+    weights = np.stack([attention.attentions[layer][0, heads].numpy() for layer in layers], axis=1)
     # Token 0 is [CLS]. The others are the patches, row by row.
     if "key" in pins:
-        on_patches = weights[:, 1:, 10]
+        on_patches = weights[..., 1:, 10]
     else:
-        on_patches = (weights[:, 0] if pins else weights.mean(1))[:, 1:]
+        on_patches = (weights[..., 0, :] if pins else weights.mean(-2))[..., 1:]
     opacities = 0.9 * on_patches / on_patches.max()
     # The weights equal those of the model to 1e-4.
     atol = ROUNDING + 2 * 1e-4 / on_patches.max()
-    assert_allclose(heats_of(svg, 8, 8), opacities.reshape(2, 8, 8), atol=atol)
-    assert {"head 1", "head 3"} <= {*texts(svg)}
+    assert_allclose(heats_of(svg, 8, 8), opacities.reshape(-1, 8, 8), atol=atol)
+    names = [f"head {head}" for head in heads]
+    if content == "layers":
+        names = [f"layer {layer}, {name}" for layer in layers for name in names]
+        # The caption names the map with the largest weight.
+        head, layer, patch = np.unravel_index(on_patches.argmax(), on_patches.shape)
+        row, column = divmod(int(patch), 8)
+        named = f"layer {layer}, head {heads[head]}, “patch {row},{column}”"
+        assert f"Largest weight: {named}, {on_patches.max():.3f}." in words(svg)
+    assert all(name in words(svg) for name in names)
     # Without the plot, there are no labels of its columns.
     assert not {"query", "key"} & {*texts(svg)}
+
+
+def words(svg: ET.Element) -> str:
+    """Return all texts of an SVG as one line."""
+    return " ".join(" ".join(texts(svg)).split())
+
+
+def test_a_figure_of_all_layers_draws_at_most_100_images(colored: av.AttentionRecord) -> None:
+    layers = {layer: StoredWeights(torch.from_numpy(shares(7, 7, 7))) for layer in range(15)}
+    stack = av.AttentionStack("self", layers, colored.tokens)
+    record = av.AttentionRecord({"self": stack}, images=list(colored.images))
+    with pytest.raises(ValueError, match="105 images, more than 100"):
+        av.HeadView(record, heads=list(range(7)), token=0).to_svg(content="layers")
 
 
 @pytest.mark.parametrize("size", [(1200, 800), (300, 900)])

@@ -3,13 +3,19 @@
 import { isFontInstalled } from "./fonts";
 import { FONTS } from "./marks";
 
+/** Layers of a figure that consists of images: the layer that the view shows, or all layers. */
+export type ImageContent = "image" | "layers";
+
 /**
  * Options of a figure. Lengths are in CSS pixels of the exported figure. If an option is undefined,
  * the figure is exported as the view shows it.
  */
 export interface FigureRequest {
-  /** "image" for the images of the model's input with weights over them, without the plot. */
-  content?: "view" | "image" | undefined;
+  /**
+   * "image" for the images of the model's input with weights over them, without the plot. "layers"
+   * for these images of every layer.
+   */
+  content?: "view" | ImageContent | undefined;
   /** Width of the whole figure. */
   width?: number | undefined;
   /** Size of the smallest text. */

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 class FigureArguments(TypedDict, total=False):
     """Arguments of the methods `save` and `to_svg` of a view for the appearance of a figure."""
 
-    content: Literal["view", "image"] | None
+    content: Literal["view", "image", "layers"] | None
     width: float | str | None
     font_size: float | str | None
     font: str | tuple[str, str] | None
@@ -178,9 +178,10 @@ def _parse_background(name: str, value: Any) -> str:
 
 
 def _parse_content(name: str, value: Any) -> str:
-    if value not in ("view", "image"):
+    if value not in ("view", "image", "layers"):
         raise ValueError(
-            f'{name}={value!r} must be "view", or "image" for the image with its weights alone'
+            f'{name}={value!r} must be "view", "image" for the image with its weights alone, or '
+            '"layers" for the image with the weights of each layer'
         )
     return str(value)
 

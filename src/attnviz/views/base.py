@@ -137,9 +137,10 @@ class View(anywidget.AnyWidget):
 
         Parameters
         ----------
-        content : {"view", "image"}, default "view"
+        content : {"view", "image", "layers"}, default "view"
             ``"image"`` draws only the image that the model reads, with the weights over it: a row
             of images with one image for each head of a head view, or the image of a matrix view.
+            ``"layers"`` draws these images for each layer of the stack, in a row for each head.
         width : str or float, optional
             Width of the whole picture: a string such as ``"84mm"``, ``"3.3in"``, ``"240pt"`` or
             ``"12cm"``, or a number of CSS pixels (96 per inch). The view is laid out for this

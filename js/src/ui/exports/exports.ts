@@ -11,7 +11,7 @@ import type { ReplyProgress } from "../../client/protocol";
 import type { ExportedFile } from "../../client/source";
 import { toPng } from "../../draw/canvas";
 import { type Captions, composeFigure, type Figure, type FigureParts } from "../../draw/figure";
-import { FigureError } from "../../draw/figure-request";
+import { FigureError, type ImageContent } from "../../draw/figure-request";
 import { toSvg } from "../../draw/svg";
 import type { MenuEntry } from "../controls/menu";
 import { changedMark, laterInWords } from "../text/captions";
@@ -43,7 +43,7 @@ export interface ImageExport {
   /** Whether weights are shown over an image. */
   isOffered: ReadonlySignal<boolean>;
   /** @throws FigureError if no weights are shown over an image. */
-  figure: () => Figure;
+  figure: (content: ImageContent) => Promise<Figure>;
 }
 
 /**
@@ -95,13 +95,14 @@ export function useExports<S extends RecordState>(
 ): MenuEntry[] {
   const { root, source, record } = context;
   const figure = async (): Promise<Figure> => {
-    if (context.figure?.content !== "image") return exports.figure();
+    const { content = "view" } = context.figure ?? {};
+    if (content === "view") return exports.figure();
     if (!exports.image)
       throw new FigureError(
-        'content="image" is for show_head_view and show_matrix_view. Pass the record to one of ' +
+        `content="${content}" is for show_head_view and show_matrix_view. Pass the record to one of ` +
           "them, or omit content=.",
       );
-    return exports.image.figure();
+    return exports.image.figure(content);
   };
   const csv = async (): Promise<string> =>
     withColumn(await exports.csv(), "run", changedMarkOf(record));
@@ -146,7 +147,7 @@ export function useExports<S extends RecordState>(
   const entries = [
     ...pictures("Picture", "", figure),
     ...(image?.isOffered.value
-      ? pictures("Picture of the image", "image.", async () => image.figure())
+      ? pictures("Picture of the image", "image.", () => image.figure("image"))
       : []),
     entry(exports.csvLabel, async () => save(nameWith("csv"), await csv(), "text/csv")),
   ];

@@ -116,3 +116,31 @@ export function heatsInWords(heats: readonly Heat[], input: CaptionedHeat): stri
   });
   return `${headingOf(input)}. ${captions.join(" ")}`;
 }
+
+/**
+ * Describe the heat maps of all layers: the smallest and the largest share of the weight that is on
+ * the image, and the largest weight.
+ */
+export function layersInWords(heats: readonly Heat[], input: CaptionedHeat): string {
+  const { grid, question, selection } = input;
+  const { name, signed } = quantityOf(selection.stack);
+  const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
+  const sizeOf = (heat: Heat): number => Math.abs(largestOf(onGrid(heat, grid)));
+  const shareOf = (heat: Heat): number => sum(onGrid(heat, grid)) / sum(heat.values);
+  const by = (number: (heat: Heat) => number): Heat[] =>
+    [...heats].sort((a, b) => number(a) - number(b));
+  const largest = by(sizeOf).at(-1) as Heat;
+  const parts = [headingOf(input)];
+  const hasShares = !signed && question.side !== "key" && largest.series.how === "mean";
+  if (hasShares && heats.length > 1) {
+    const ranked = by(shareOf);
+    const [least, most] = [ranked[0], ranked.at(-1)].map(
+      (heat) => heat && `${formatShare(shareOf(heat))} (${heat.series.name})`,
+    );
+    parts.push(
+      `Between ${least} and ${most} of the ${name} is on ${imageName(grid, selection.keys)}`,
+    );
+  }
+  parts.push(`Largest ${name}: ${largest.series.name}, ${strongestInWords(largest, input)}`);
+  return `${parts.join(". ")}.`;
+}

@@ -7,7 +7,7 @@
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { measureText } from "../../draw/canvas";
-import { type Box, type LegendScale, rampBox, textMark, wrap } from "../../draw/figure";
+import { type Box, joined, type LegendScale, rampBox, textMark, wrap } from "../../draw/figure";
 import { type Area, fontOf, type Mark, type TextMark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
 import { type Ink, inkAt, rampOf } from "../colors/color-scales";
@@ -170,7 +170,8 @@ export function heatScale(content: PanelContent): LegendScale | null {
   if (!heats[0]) return null;
   const end = plainNumber(Number(content.end.toPrecision(3)));
   const quantity = quantityOf(selection.stack);
-  const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
+  const [color, ...others] = new Set(heats.map(({ series }) => series.color));
+  const only = others.length === 0 && color ? color : palette.neutral;
   return {
     color: rampOf(quantity.signed ? palette : only, heatOpacity),
     labels: quantity.signed ? aroundZero(end) : ["0", quantity.name, end],
@@ -211,12 +212,18 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
   return { width, height: Math.ceil(y), marks, tiles };
 }
 
-/** Return the images of a figure without a plot: a row with the names of the heads above them. */
-export function imageRow(content: PanelContent): Panel {
-  const count = Math.max(1, content.heats.length);
+/**
+ * Return the images of a figure without a plot, with their names above them. Each group begins a
+ * new row.
+ */
+export function imageRows(content: PanelContent, groups: readonly (readonly Heat[])[]): Box {
+  const longest = Math.max(...groups.map((heats) => heats.length));
   const fitting = Math.max(1, Math.floor((content.width + GAP) / (MIN_WIDTH_IN_ROW + GAP)));
-  const across = Math.ceil(count / Math.ceil(count / fitting));
-  return imagesBox(content, across, Infinity, null);
+  const across = Math.ceil(longest / Math.ceil(longest / fitting));
+  return joined(
+    groups.map((heats) => imagesBox({ ...content, heats }, across, Infinity, null)),
+    0,
+  );
 }
 
 /**

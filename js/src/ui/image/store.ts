@@ -4,22 +4,25 @@
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { PatchGrid } from "../../client/protocol";
+import type { PatchGrid, StackDescription } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
+import { headsOf } from "../../client/source";
 import { type Figure, joined, pictureWidth } from "../../draw/figure";
 import { FigureError } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
 import { type ImageExport, type ViewFigure, viewFigure } from "../exports/exports";
-import { headsInWords, quoted } from "../text/captions";
+import { capital, numbersInWords, quoted } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
-import { heatsInWords } from "./captions";
-import { heatScale, imageRow, type PanelContent, panelMarks } from "./marks";
+import { heatsInWords, layersInWords } from "./captions";
+import { heatScale, imageRows, type PanelContent, panelMarks } from "./marks";
 import {
   createImageRoom,
   type Focus,
+  type Heat,
+  type HeatQuestion,
   type HeatSeries,
   heatQuestion,
   loadHeat,
@@ -67,6 +70,14 @@ interface PanelOptions {
   reveal: (side: "query" | "key", token: number) => void;
   /** Sentence below the image, or "" without a note. */
   note?: ReadonlySignal<string>;
+}
+
+/**
+ * Return the end of the colour scale of heat maps over an image: the largest weight itself. A larger
+ * round number would make the heat maps paler.
+ */
+function endOf(heats: readonly Heat[], grid: PatchGrid): number {
+  return Math.max(...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))), 0) || 1;
 }
 
 export function createImagePanel<S extends RecordState>(
@@ -126,7 +137,6 @@ export function createImagePanel<S extends RecordState>(
     const { question: of = null, answer: heats = [] } = (fits && latest) || {};
     const isOfKey = of?.side === "key";
     const grid = (isOfKey && queryGrid) || keyGrid;
-    const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
     const palette = context.palette.value;
     // The second frame is around the patch whose weights are shown: the query or, for the weights
     // of all queries on one key, the key. The first frame is around the key in `focus`, and is
@@ -137,9 +147,7 @@ export function createImagePanel<S extends RecordState>(
     return {
       ...{ selection: now, question: of, grid, heats, image, palette },
       width: room.panelWidth.value,
-      // The colour scale ends at the largest weight itself. A larger round number would make the
-      // heat map paler.
-      end: largest || 1,
+      end: endOf(heats, grid),
       frames: [
         { token: isOfKey ? null : focus.value.key, stroke: palette.muted, strokeWidth: 1.2 },
         { token: ownToken, stroke: palette.ink, strokeWidth: 1.8 },
@@ -243,6 +251,9 @@ export function figureWithPanel<S extends RecordState>(
   return { scene, title: `${title} ${panel.caption.peek()}`.trim() };
 }
 
+/** Maximum number of images of a figure: 15 rows at 160 mm, with text of 8 points. */
+const MAX_IMAGES = 100;
+
 /** Return why a view has no weights over an image, and what to do. */
 function imageProblem({ record }: Pick<RecordContext, "record">): string {
   const { stacks = [], images = [] } = record.description.peek() ?? {};
@@ -271,30 +282,68 @@ export function imageExport<S extends RecordState>(
 ): ImageExport {
   return {
     isOffered: computed(() => (panel.content.value?.heats.length ?? 0) > 0),
-    figure: () => {
+    figure: async (of) => {
       const now = panel.content.peek();
       if (!now?.question || now.heats.length === 0)
-        throw new FigureError(`content="image" ${imageProblem(context)}`);
+        throw new FigureError(`content="${of}" ${imageProblem(context)}`);
+      const { question, selection, grid } = now;
       const width = pictureWidth(context.figure) ?? context.width.peek();
-      const content = { ...now, width };
-      const { marks, ...size } = imageRow(content);
-      const { side, layer } = now.question;
-      const { text } = now.selection[side === "key" ? "queries" : "keys"];
-      const heads = [...new Set(now.heats.flatMap(({ series }) => series.heads))];
+      const { layers } = of === "layers" ? selection.stack : { layers: [question.layer] };
+      const groups =
+        of === "layers" ? await heatsOfLayers(context, selection.stack, question) : [now.heats];
+      const heats = groups.flat();
+      const content = { ...now, width, heats, end: endOf(heats, grid) };
+      const { marks, ...size } = imageRows(content, groups);
+      const { text } = selection[question.side === "key" ? "queries" : "keys"];
+      const heads = [...new Set(heats.flatMap(({ series }) => series.heads))];
       const framed = now.frames.flatMap(({ token }) =>
-        token !== null && patchIn(now.grid, token) ? [quoted(text[token] ?? "")] : [],
+        token !== null && patchIn(grid, token) ? [quoted(text[token] ?? "")] : [],
       );
       const frames = framed.length > 0 ? ` Framed: ${framed.join(" and ")}.` : "";
       const scale = heatScale(content);
+      const captioned = { ...content, question };
       return viewFigure(context, {
         picture: sceneOf(size, [], marks),
         captions: {
           subtitle: subtitleOf(),
-          sentence: `Layer ${layer}, ${headsInWords(heads)}. ${panel.caption.peek()}`,
+          sentence:
+            `${capital(numbersInWords("layer", layers))}, ${numbersInWords("head", heads)}. ` +
+            (of === "layers" ? layersInWords : heatsInWords)(heats, captioned),
           coverage: `The image is grey, with less contrast.${frames} ${now.note}`.trim(),
         },
         scales: scale ? [scale] : [],
       });
     },
   };
+}
+
+/**
+ * Load the heat maps of all layers of a stack, for each series of a request. If a layer lacks a
+ * head, there is no map of this head in this layer.
+ */
+async function heatsOfLayers(
+  { source, ended }: Pick<RecordContext, "source" | "ended">,
+  stack: StackDescription,
+  question: HeatQuestion,
+): Promise<Heat[][]> {
+  const { series } = question;
+  const questions = series.map((item) =>
+    stack.layers.flatMap((layer): HeatQuestion[] => {
+      const all = headsOf(stack, layer);
+      const heads = item.heads.filter((head) => all.includes(head));
+      // A name that does not fit above its image is broken after the comma, not before a number.
+      const name = [`layer ${layer}`, ...(series.length > 1 ? [item.name] : [])]
+        .map((part) => part.replaceAll(" ", "\u00a0"))
+        .join(", ");
+      return heads.length > 0 ? [{ ...question, layer, series: [{ ...item, name, heads }] }] : [];
+    }),
+  );
+  const count = questions.flat().length;
+  if (count > MAX_IMAGES)
+    throw new FigureError(
+      `content="layers" would draw ${count} images, more than ${MAX_IMAGES}. Pass fewer heads= or ` +
+        "include_layers=.",
+    );
+  const load = async (one: HeatQuestion): Promise<Heat[]> => loadHeat(source, one, ended);
+  return Promise.all(questions.map(async (of) => (await Promise.all(of.map(load))).flat()));
 }

@@ -460,10 +460,17 @@ export function headName({ layer, head }: { layer: number; head: number }): stri
 /**
  * Name several heads by their numbers: "head 3", "heads 1, 7, 9", "heads 0, 1, …, 11 and 13 more".
  */
-export function headsInWords(heads: readonly number[]): string {
-  if (heads.length === 1) return `head ${heads[0]}`;
+export function headsInWords(heads: readonly number[], noun = "head"): string {
+  if (heads.length === 1) return `${noun} ${heads[0]}`;
   const more = heads.length > 12 ? ` and ${heads.length - 12} more` : "";
-  return `heads ${heads.slice(0, 12).join(", ")}${more}`;
+  return `${noun}s ${heads.slice(0, 12).join(", ")}${more}`;
+}
+
+/** Name heads or layers, with "layers 0 to 5" for at least three consecutive numbers. */
+export function numbersInWords(noun: "head" | "layer", numbers: readonly number[]): string {
+  const first = numbers[0] ?? 0;
+  const isRun = numbers.length > 2 && numbers.every((number, i) => number === first + i);
+  return isRun ? `${noun}s ${first} to ${numbers.at(-1)}` : headsInWords(numbers, noun);
 }
 
 const STACK_NAMES: Record<string, string> = {

@@ -19,6 +19,7 @@ import {
   formatShare,
   formatSmall,
   headName,
+  numbersInWords,
   plainNumber,
   quoted,
   several,
@@ -414,15 +415,7 @@ function caveatsInWords(
     .map(({ layers, words }) => {
       const sentence = /[.!?]$/.test(words) ? words : `${words}.`;
       const needsLayers = layer === null && layers.length < numLayers;
-      return needsLayers ? `${layersInWords(layers)}: ${sentence}` : sentence;
+      return needsLayers ? `${capital(numbersInWords("layer", layers))}: ${sentence}` : sentence;
     })
     .join(" ");
-}
-
-/** Return "Layer 3", "Layers 0 to 5" or "Layers 0, 2, 4". */
-function layersInWords(layers: readonly number[]): string {
-  const [first = 0, last] = [layers[0], layers.at(-1)];
-  if (layers.length === 1) return `Layer ${first}`;
-  const run = layers.length > 2 && layers.every((layer, i) => layer === first + i);
-  return run ? `Layers ${first} to ${last}` : `Layers ${layers.join(", ")}`;
 }

@@ -10,7 +10,7 @@ import { inkColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
 import type { Focus, Images } from "../../ui/image/state";
-import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
+import { numbersInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout } from "./layout";
 import type { Line, LineOptions, Lines } from "./lines";
 import type { Plan, Side } from "./state";
@@ -143,13 +143,6 @@ export function seriesTextColor(linePlot: LinePlot, index: number): string {
   return headTextColor(palette, index, series.length);
 }
 
-/** Return "heads 0, 1", or "heads 0 to 3" for at least three consecutive heads. */
-function groupName(heads: readonly number[]): string {
-  const first = heads[0] as number;
-  const inTurn = heads.every((head, i) => head === first + i);
-  return heads.length > 2 && inTurn ? `heads ${first} to ${heads.at(-1)}` : headsInWords(heads);
-}
-
 /**
  * Return the entries of the legend: a name, its colour, the heads that have this colour, and
  * whether the lines are dashed. Heads with the same colour have a common entry.
@@ -170,7 +163,13 @@ export function legendOf(linePlot: LinePlot) {
   const named = series.flatMap(({ name }, index) => {
     if (index % perEntry > 0) return [];
     const heads = series.slice(index, index + perEntry).flatMap(({ head }) => head ?? []);
-    return [entry(heads.length > 1 ? groupName(heads) : name, seriesColor(linePlot, index), heads)];
+    return [
+      entry(
+        heads.length > 1 ? numbersInWords("head", heads) : name,
+        seriesColor(linePlot, index),
+        heads,
+      ),
+    ];
   });
   if (!quantity.signed) return named;
   return [...named, entry(more, palette.neutral), entry(less, palette.neutral, [], true)];

@@ -1,8 +1,8 @@
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Range, StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
-import { imageRow, panelMarks } from "../../../src/ui/image/marks";
+import { imageRows, panelMarks } from "../../../src/ui/image/marks";
 import type { Heat, HeatSeries } from "../../../src/ui/image/state";
 import { sentences, stackOf } from "../../builders";
 import { GRID, imageOf, series, TOKENS } from "../../images";
@@ -65,14 +65,33 @@ it("up to three images of the panel have its width, and none is higher than 600 
   expect(tall).toMatchObject({ width: 200, height: 600 });
 });
 
-it("a figure has the images in one row, or in equal rows if they do not fit", () => {
-  const rowsOf = (count: number, width: number): number[] => {
-    const tops = imageRow(contentOf(count, width)).tiles.map(({ y }) => y);
-    return [...new Set(tops)].map((top) => tops.filter((y) => y === top).length);
+describe("a figure", () => {
+  /** Return the left edge, width and row of each image, for groups of `counts` images. */
+  const imagesOf = (counts: number[], width: number) => {
+    const content = contentOf(1, width);
+    const groups = counts.map((count) => contentOf(count, width).heats);
+    const { marks } = imageRows(content, groups);
+    const images = marks.flatMap((mark) => (mark.kind === "image" && mark.picture ? [mark] : []));
+    const tops = [...new Set(images.map(({ y }) => y))].sort((a, b) => a - b);
+    return images.map(({ x, y, width: wide }) => ({ x, width: wide, row: tops.indexOf(y) }));
   };
+  const rowsOf = (counts: number[], width: number): string =>
+    imagesOf(counts, width)
+      .map(({ row }) => row)
+      .join("");
   // An image has at least 60 pixels, and there are 14 between two images.
-  expect(rowsOf(4, 4 * 60 + 3 * 14)).toEqual([4]);
-  expect(rowsOf(4, 4 * 60 + 3 * 14 - 1)).toEqual([2, 2]);
-  const tiles = imageRow(contentOf(3, 314)).tiles;
-  expect(tiles.at(-1)).toMatchObject({ x: expect.closeTo(219, 0), width: expect.closeTo(95, 0) });
+  const four = 4 * 60 + 3 * 14;
+
+  it("has the images in one row, or in equal rows if they do not fit", () => {
+    expect(rowsOf([4], four)).toEqual("0000");
+    expect(rowsOf([4], four - 1)).toEqual("0011");
+    const last = imagesOf([3], 314).at(-1);
+    expect(last).toMatchObject({ x: expect.closeTo(219, 0), width: expect.closeTo(95, 0) });
+  });
+
+  it("begins a row for each group, and all images have the same size", () => {
+    expect(rowsOf([4, 3], four)).toEqual("0000111");
+    expect(rowsOf([4, 3], four - 1)).toEqual("0011223");
+    expect(new Set(imagesOf([4, 3, 1], 400).map(({ width }) => width)).size).toBe(1);
+  });
 });
