@@ -96,18 +96,20 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
     assert interrupts > 100
 
 
+@pytest.mark.parametrize("method", ["__init__", "__exit__"])
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
-    extractions: dict[str, Subject], tmp_path: Path
+    extractions: dict[str, Subject], tmp_path: Path, method: str
 ) -> None:
-    """An interrupt in `_pop_mode_temporarily` of torch must leave the stack of modes unchanged."""
+    """An interrupt in `_pop_mode_temporarily` of torch must leave the stack of modes unchanged.
+
+    In `__init__`, the context manager has no generator yet.
+    """
+    code = getattr(contextlib._GeneratorContextManager, method).__code__
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
-        if (
-            event == "call"
-            and frame.f_code is contextlib._GeneratorContextManager.__exit__.__code__
-        ):
-            name = frame.f_locals["self"].gen.__name__
+        if event == "call" and frame.f_code is code:
+            name = (frame.f_locals.get("func") or frame.f_locals["self"].gen).__name__
             if name == "_pop_mode_temporarily":
                 caught.append(name)
                 raise KeyboardInterrupt

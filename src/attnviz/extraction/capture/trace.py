@@ -69,7 +69,10 @@ def _end_interrupted(error: BaseException | None) -> None:
             manager = trace.tb_frame.f_locals.get("self")
             is_context_manager = trace.tb_frame.f_code.co_filename == contextlib.__file__
             if is_context_manager and isinstance(manager, contextlib._GeneratorContextManager):
-                manager.gen.close()
+                # An interrupt of its constructor leaves a context manager without a generator.
+                generator = getattr(manager, "gen", None)
+                if generator is not None:
+                    generator.close()
             trace = trace.tb_next
         error = error.__context__
 
