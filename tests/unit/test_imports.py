@@ -42,13 +42,13 @@ IMPORTS = {
 USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
 # Packages outside attnviz that a package may import. Packages without an entry are not checked.
 OUTSIDE = {
-    # utils changes progress bars in notebooks and sets the number of threads of torch.
+    # utils shows progress bars and sets the number of threads of torch.
     "utils": {"IPython", "huggingface_hub", "numpy", "torch", "tqdm"},
     "record": {"msgspec", "numpy", "pandas", "safetensors", "torch"},
     "analysis": {"lazy_loader", "numpy", "scipy", "torch"},
-    "corpus": {"lazy_loader", "msgspec", "numpy", "pandas", "pyarrow", "torch", "tqdm"},
+    "corpus": {"lazy_loader", "msgspec", "numpy", "pandas", "pyarrow", "torch"},
     "server": {"numpy", "torch", "cachetools", "msgspec"},
-    "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
+    "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch"},
 }
 
 

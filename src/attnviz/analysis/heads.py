@@ -36,7 +36,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 from attnviz.record.stack import AttentionStack, as_shares, check_weights
-from attnviz.utils.progress import Pace
+from attnviz.utils.progress import Pace, with_progress
 
 Scores = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -219,6 +219,7 @@ def head_scores(
     return all_head_scores(stack, [measure], max_queries=max_queries)[measure]
 
 
+@with_progress
 def all_head_scores(
     stack: AttentionStack | AttentionRecord,
     measures: Sequence[str] | None = None,

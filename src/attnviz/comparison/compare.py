@@ -14,6 +14,7 @@ from attnviz.comparison.common import align_records
 from attnviz.comparison.comparison import Comparison
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import short_repr
+from attnviz.utils.progress import with_progress
 from attnviz.utils.refusals import short_refusals
 
 _FORMS = (
@@ -23,6 +24,7 @@ _FORMS = (
 
 
 @short_refusals
+@with_progress
 def compare(
     a: Any,
     b: Any = None,

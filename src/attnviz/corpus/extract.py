@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.corpus import Corpus
@@ -24,10 +23,12 @@ from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, check_options
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
+from attnviz.utils.progress import report, with_progress
 from attnviz.utils.refusals import short_refusals
 
 
 @short_refusals
+@with_progress
 def extract_corpus(
     model: Any,
     texts: Any,
@@ -39,7 +40,7 @@ def extract_corpus(
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
     check: Callable[[Corpus], object] | None = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> Corpus:
     """Extract the attention of a model in a random sample of many texts.
@@ -81,7 +82,7 @@ def extract_corpus(
         Function that is called once, with a corpus of only the first text that could be read. An
         error that it raises ends the reading, before the model reads the other texts.
     progress : bool
-        Whether to show a progress bar, which counts queries and keys.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         Further options of `attnviz.extract`: `tokenizer`, `processor`, `name`, `layers`, `dtype`,
         `device`, `generate` and `truncation`. With ``truncation=True``, long texts are cut, so that
@@ -120,10 +121,12 @@ def extract_corpus(
     checked_target(target, all_texts)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     reading = _Reading(ChosenTexts(max_points))
-    bar = tqdm(total=max_points, desc="extract_corpus", unit="point", disable=not progress)
+    done = 0.0
 
-    def advance(points: float) -> None:
-        bar.update(max(0, min(points, max_points) - bar.n))
+    def advance(share: float) -> None:
+        nonlocal done
+        done = max(done, min(1.0, share))
+        report("texts", done, 1, "text")
 
     read_texts = read_records(
         loaded,
@@ -134,28 +137,27 @@ def extract_corpus(
         ahead=reading.look_ahead,
         # The number of points of a text is known only when its record is yielded. Until then, count
         # one query and one key for each token of the batch.
-        done=lambda count: advance(bar.n + 2 * count),
+        done=lambda count: advance(done + 2 * count / max_points),
         **options,
     )
-    with bar:
-        for text in read_texts:
-            if text.record is None:
-                reading.skipped[text.skip_reason] += 1
-                reading.advice = text.reason or reading.advice
-                continue
-            text_columns.check(text.index, text.record)
-            if not reading.records:
-                # Make a corpus of the first record alone. If the record has no queries and keys,
-                # `Corpus` raises an error now, and not after hours of reading.
-                first = Corpus([text.record])
-                reading.stack = first.stack_names[0]
-                if check is not None:
-                    check(first)
-            reading.take(text.index, text.record)
-            advance(reading.chosen.num_points)
-            if reading.chosen.enough:
-                break
-        bar.n = bar.total = min(reading.chosen.num_points, max_points)
+    for number, text in enumerate(read_texts, 1):
+        if text.record is None:
+            reading.skipped[text.skip_reason] += 1
+            reading.advice = text.reason or reading.advice
+            continue
+        text_columns.check(text.index, text.record)
+        if not reading.records:
+            # Make a corpus of the first record alone. If the record has no queries and keys,
+            # `Corpus` raises an error now, and not after hours of reading.
+            first = Corpus([text.record])
+            reading.stack = first.stack_names[0]
+            if check is not None:
+                check(first)
+        reading.take(text.index, text.record)
+        # The call ends when all texts are read, or when their points are enough.
+        advance(max(number / len(all_texts), reading.chosen.num_points / max_points))
+        if reading.chosen.enough:
+            break
     indices = sorted(reading.records)
     if not indices:
         raise ValueError(

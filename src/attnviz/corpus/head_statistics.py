@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from attnviz.analysis.measures import Measure, own_measures, register_all
 from attnviz.corpus.checkpoint import Checkpoint, weights_hash
@@ -57,6 +56,7 @@ from attnviz.utils.arguments import (
     short_repr,
     whole_number,
 )
+from attnviz.utils.progress import report, with_progress
 from attnviz.utils.refusals import short_refusals
 
 # Maximum number of texts or records in which tokens are counted to find the rarest token of each
@@ -72,6 +72,7 @@ _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
 @short_refusals
+@with_progress
 def head_statistics(
     model: Any,
     texts: Any = None,
@@ -160,7 +161,7 @@ def head_statistics(
         which depends on the batches. Each actor loads the model from a hub id, a folder or a
         function, or receives a copy of a model that is on the CPU.
     progress : bool
-        Whether to show a progress bar, which counts texts.
+        Whether to show a progress bar if the call takes longer than a second.
 
     Returns
     -------
@@ -221,7 +222,7 @@ def head_statistics(
             ReadText(index, _selected(record, layers, name)) for index, record in enumerate(records)
         )
         added = inputs.add_texts(statistics, read, "records")
-        return _finished(statistics, added, total=len(records), progress=progress)
+        return _finished(statistics, added, total=len(records))
     if resume and checkpoint is None:
         raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
     ray_engine = resolve_engine(engine, texts)
@@ -260,7 +261,7 @@ def head_statistics(
         added = work.with_model(loaded).add_texts(statistics, indices)
     else:
         added = _add_on_ray(work, statistics, indices, ray_engine)
-    _finished(statistics, added, total=len(of_part), progress=progress, saver=saver)
+    _finished(statistics, added, total=len(of_part), saver=saver)
     if not statistics.texts:
         raise ValueError(
             f"texts: all {count} are empty or too long for the model. Pass texts that contain "
@@ -274,29 +275,22 @@ def _finished(
     added: Iterator[int],
     *,
     total: int,
-    progress: bool,
     saver: Checkpoint | None = None,
 ) -> HeadStatistics:
     """Add texts to the statistics by iterating over `added`, and return the statistics.
 
-    Each item of `added` is the number of texts that were added since the last item. If `progress`,
-    show a progress bar of the length `total`: the number of texts to read, including those that
-    were added in earlier calls. If `saver` is not None, save the statistics during the iteration
-    and at its end, also after an error or interrupt.
+    Each item of `added` is the number of texts that were added since the last item. `total` is the
+    number of texts to read, including those that were added in earlier calls. If `saver` is not
+    None, save the statistics during the iteration and at its end, also after an error or interrupt.
     """
-    bar = tqdm(
-        total=total,
-        initial=statistics.texts + statistics.num_skipped,
-        desc="head_statistics",
-        unit="text",
-        disable=not progress,
-    )
+    done = statistics.texts + statistics.num_skipped
     try:
-        with bar:
-            for num_texts in added:
-                bar.update(num_texts)
-                if saver is not None:
-                    saver.save_if_due(statistics._totals)
+        report("texts", done, total, "text")
+        for num_texts in added:
+            done += num_texts
+            report("texts", done, total, "text")
+            if saver is not None:
+                saver.save_if_due(statistics._totals)
     finally:
         if saver is not None:
             saver.save(statistics._totals)

@@ -10,6 +10,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, whole_numbers
+from attnviz.utils.progress import show_progress
 from attnviz.utils.refusals import short_refusals
 from attnviz.views.position import with_layers
 from attnviz.views.show import show
@@ -127,8 +128,10 @@ def show_embedding_view(
         include_layers = whole_numbers("include_layers", as_list(include_layers))
     if isinstance(columns, Iterator):
         given["columns"] = list(columns)
-    corpus = _corpus_of(model, given, seed=seed, include_layers=include_layers, traits=traits)
-    return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
+    with show_progress("show_embedding_view"):
+        corpus = _corpus_of(model, given, seed=seed, include_layers=include_layers, traits=traits)
+        view = EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits)
+    return show(view)
 
 
 def _corpus_of(

@@ -32,7 +32,7 @@ from attnviz.pages.saved_picture import make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.base import BaseServer
-from attnviz.utils.bars import Bar
+from attnviz.utils.progress import part_of, with_progress
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
@@ -344,6 +344,7 @@ class EmbeddingView(HeadRoles):
         """
         return [_described(self._corpus, self.stack, point) for point in self.selected]
 
+    @with_progress
     def trust(self) -> list[dict[str, Any]]:
         """Return trust figures of all heads of the stack: how well distances predict attention.
 
@@ -372,11 +373,12 @@ class EmbeddingView(HeadRoles):
         # Measure plots of principal components, because t-SNE of every head would take hours.
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
-        for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
+        for number, layer in enumerate(stack.layers):
             heads = list(range(stack.num_heads(layer)))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
-            measured = answers.trust(options, heads)
-            plots = answers.plots(self.stack, layer, heads, placing, options.dimensions)
+            with part_of("layers", number, len(stack.layers)):
+                measured = answers.trust(options, heads)
+                plots = answers.plots(self.stack, layer, heads, placing, options.dimensions)
             rows += [
                 {"layer": layer, "head": head} | (trust or _NO_FIGURES) | {"problem": plot.problem}
                 for head, trust, plot in zip(heads, measured, plots, strict=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 import torch
-from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture
@@ -31,6 +30,7 @@ from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import SpoolFolders
 from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.progress import part_of, with_progress
 from attnviz.utils.refusals import short_refusals
 
 __all__ = ["extract"]
@@ -69,6 +69,7 @@ def extract(
 
 
 @short_refusals
+@with_progress
 def extract(
     model: Any,
     inputs: Any,
@@ -86,7 +87,7 @@ def extract(
     device: str | torch.device | None = "cpu",
     outputs: bool = False,
     spool: str | os.PathLike[str] | None = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
 ) -> AttentionRecord | list[AttentionRecord]:
     """Run a model and return a record of its attention.
 
@@ -165,7 +166,7 @@ def extract(
         that are used. `attnviz.load` opens the folder again. Several examples are written to the
         folders ``0``, ``1``, ... inside of it.
     progress : bool, default True
-        Whether to show a progress bar for a list of examples and for long generations.
+        Whether to show a progress bar if the call takes longer than a second.
 
     Returns
     -------
@@ -242,7 +243,6 @@ def extract(
                     single,
                     of_single,
                     tokenizer=encoder.output_tokenizer(),
-                    progress=progress,
                 )
                 encoder.add_generated(single, generated, of_single.method)
         return [
@@ -251,12 +251,12 @@ def extract(
             for record in _record_batch(encoder, single, options, folders)
         ]
 
-    if not is_list:
-        records = record_one(examples[0])
-        return records[0] if len(records) == 1 else records
+    records = []
     # Run one example at a time. A batch of all examples would need padding and more memory.
-    bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
-    return [record for example in bar for record in record_one(example)]
+    for number, example in enumerate(examples):
+        with part_of("texts", number, len(examples), "text"):
+            records += record_one(example)
+    return records[0] if len(records) == 1 and not is_list else records
 
 
 def _record_batch(

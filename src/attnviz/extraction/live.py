@@ -97,7 +97,6 @@ def extract_live(
         batch,
         settings,
         tokenizer=encoder.output_tokenizer(),
-        progress=False,
         on_token=on_token,
     )
     if latest is not None and torch.equal(latest[0], generated.ids):

@@ -47,7 +47,7 @@ from attnviz.record.tokens import quote
 from attnviz.utils.arguments import format_named, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_small
-from attnviz.utils.progress import report, show_progress
+from attnviz.utils.progress import report, with_progress
 from attnviz.utils.refusals import short_refusals
 
 Method = Literal[
@@ -114,6 +114,7 @@ _NOTES: Mapping[str, str] = {
 
 
 @short_refusals
+@with_progress
 def attribute(
     model: Any,
     inputs: Any,
@@ -123,7 +124,7 @@ def attribute(
     position: int | str | None = None,
     target: str | None = None,
     steps: int = 16,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> AttentionRecord:
     """Compute one attribution for each query-key pair, such as its estimated effect on the answer.
@@ -166,7 +167,7 @@ def attribute(
     steps : int, default 16
         Number of Gauss-Legendre points of ``"integrated gradients"``, from 1 to 256.
     progress : bool
-        Whether a progress bar is shown if the computation takes longer than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor`, `truncation`, `name`, `layers`, `dtype` and `device` of
         `attnviz.extract`.
@@ -230,20 +231,19 @@ def attribute(
             copies=lambda _: copies,
             kept=lambda _: 3 + _NUM_SAVED * copies,
         )
-    with show_progress("attribute", shown=progress):
-        runner = Runner(example, capture)
-        if method not in ("value norm", "rollout"):
-            runner.ask(answer, position)
-            return _by_gradients(runner, method, steps)
-        if answer is not None or position is not None:
-            raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
-        if method == "rollout":
-            return _mixed(runner, runner.record, method)
+    runner = Runner(example, capture)
+    if method not in ("value norm", "rollout"):
+        runner.ask(answer, position)
+        return _by_gradients(runner, method, steps)
+    if answer is not None or position is not None:
+        raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
+    if method == "rollout":
+        return _mixed(runner, runner.record, method)
 
-        def attributed(layer: LayerAttention, norms: ValueNorms, at: Positions) -> LayerAttention:
-            return NormAttribution(layer, norms.select(at.queries, at.keys))
+    def attributed(layer: LayerAttention, norms: ValueNorms, at: Positions) -> LayerAttention:
+        return NormAttribution(layer, norms.select(at.queries, at.keys))
 
-        return _record(runner, head_norms(example), attributed, method, [])
+    return _record(runner, head_norms(example), attributed, method, [])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.arrays import as_array
 from attnviz.utils.numbers import format_small
-from attnviz.utils.progress import show_progress
+from attnviz.utils.progress import with_progress
 from attnviz.utils.refusals import short_refusals
 
 # `sufficient_tokens` tries all subsets if at most this many tokens can be removed.
@@ -88,6 +88,7 @@ class ErasureCurve:
 
 
 @short_refusals
+@with_progress
 def erasure_curve(
     model: Any,
     inputs: Any,
@@ -99,7 +100,7 @@ def erasure_curve(
     target: str | None = None,
     random_orders: int = 20,
     seed: int = 0,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> ErasureCurve:
     """Erase tokens one after the other, and measure the answer (Serrano and Smith 2019).
@@ -132,7 +133,7 @@ def erasure_curve(
     seed : int, default 0
         Seed of the random orders.
     progress : bool
-        Whether a progress bar is shown if the computation takes longer than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -167,8 +168,7 @@ def erasure_curve(
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
     others = [generator.permutation(order).tolist() for _ in range(random_orders)]
-    with show_progress("erase", shown=progress):
-        return _curve(text, [order, *others])
+    return _curve(text, [order, *others])
 
 
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
@@ -260,6 +260,7 @@ class SufficientTokens:
 
 
 @short_refusals
+@with_progress
 def sufficient_tokens(
     model: Any,
     inputs: Any,
@@ -268,7 +269,7 @@ def sufficient_tokens(
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> SufficientTokens:
     """Find a small set of tokens that suffices for the answer.
@@ -297,7 +298,7 @@ def sufficient_tokens(
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a progress bar is shown if the computation takes longer than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -329,8 +330,7 @@ def sufficient_tokens(
             "is more likely than the other token, or a function that is above 0."
         )
     exact = len(text.choice) <= _EXACT
-    with show_progress("tokens", shown=progress):
-        kept, value = _smallest(text) if exact else _spared(text)
+    kept, value = _smallest(text) if exact else _spared(text)
     positions = tuple(sorted(kept))
     return SufficientTokens(
         positions, text.tokens, value, before, exact, measured.measure, text.runner.noise

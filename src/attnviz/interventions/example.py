@@ -113,7 +113,6 @@ class Example:
         self,
         settings: GenerationSettings,
         *,
-        progress: bool,
         watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
         """Generate text with the example as the prompt. `watch` is as for `generate_text`."""
@@ -123,7 +122,6 @@ class Example:
             self._encoded(),
             settings,
             tokenizer=self.encoder.output_tokenizer(),
-            progress=progress,
             watch=watch,
         )
 

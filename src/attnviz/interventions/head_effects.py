@@ -23,7 +23,7 @@ from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import describe_noise
-from attnviz.utils.progress import part_of, show_progress
+from attnviz.utils.progress import part_of, with_progress
 from attnviz.utils.refusals import short_refusals
 
 Ablation = Literal["zero", "mean"]
@@ -99,6 +99,7 @@ class HeadEffects(Sequence[Values]):
 
 
 @short_refusals
+@with_progress
 def head_effects(
     model: Any,
     inputs: Any,
@@ -108,7 +109,7 @@ def head_effects(
     ablate: Ablation = "zero",
     stack: str | None = None,
     target: str | None = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> HeadEffects:
     """Ablate every head separately, and measure the change of the model's answer.
@@ -137,7 +138,7 @@ def head_effects(
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a progress bar is shown if the computation takes longer than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -181,8 +182,7 @@ def head_effects(
     for text in texts:
         # `kept` is 1, because the output of each layer is stored: one vector per token.
         text.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
-    with show_progress("head effects", shown=progress):
-        return _effects(texts, answers, position, stack, ablate)
+    return _effects(texts, answers, position, stack, ablate)
 
 
 def _effects(

@@ -12,7 +12,6 @@ from functools import lru_cache, partial
 from typing import Any, Unpack, overload
 
 import torch
-from tqdm.auto import tqdm
 
 from attnviz.extraction.capture.change import LayerChange, ModuleRun
 from attnviz.extraction.capture.steps import MORE_KEYS, MORE_QUERIES, ChangedSteps, StepChange
@@ -43,6 +42,7 @@ from attnviz.interventions.runner import Runner, outline_of_layer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.utils.progress import part_of, with_progress
 from attnviz.utils.refusals import short_refusals
 
 
@@ -98,6 +98,7 @@ def intervene(
 
 
 @short_refusals
+@with_progress
 def intervene(
     model: Any,
     inputs: Any,
@@ -107,7 +108,7 @@ def intervene(
     position: int | str | None = None,
     target: str | Sequence[str] | None = None,
     decoder_input_ids: Any = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> ChangedRecord | list[ChangedRecord]:
     """Run a model with changed attention, and measure the effect on its answer.
@@ -151,8 +152,7 @@ def intervene(
     decoder_input_ids : Tensor or sequence of int, optional
         As for `attnviz.extract`.
     progress : bool
-        Whether a progress bar is shown for several texts, and for a generation that takes longer
-        than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor`, `truncation`, `generate`, `name`, `layers`, `dtype` and `device`
         of `attnviz.extract`. `layers` selects the layers of the record, and does not limit the
@@ -216,14 +216,12 @@ def intervene(
     answers = one_for_each(answer, len(examples), many=many)
     intervention = _Intervention(change_list, capture, position)
     records = []
-    bar = tqdm(examples, desc="intervene", unit="text", disable=not (progress and many))
-    for example, text_answer in zip(bar, answers, strict=True):
-        if settings is None:
-            records.append(intervention.record(example, text_answer))
-        else:
-            records.append(
-                intervention.generated(example, text_answer, settings, progress=progress)
-            )
+    for number, (example, text_answer) in enumerate(zip(examples, answers, strict=True)):
+        with part_of("texts", number, len(examples), "text"):
+            if settings is None:
+                records.append(intervention.record(example, text_answer))
+            else:
+                records.append(intervention.generated(example, text_answer, settings))
     return records if many else records[0]
 
 
@@ -255,8 +253,6 @@ class _Intervention:
         example: Example,
         answer: Any,
         settings: GenerationSettings,
-        *,
-        progress: bool,
     ) -> ChangedRecord:
         """Generate a text with changed attention, and return the changed record of this text."""
         settings = settings.for_batch(example.batch)
@@ -266,7 +262,7 @@ class _Intervention:
             # Changes may name tokens of the decoder's first input, which is only known after a
             # generation. Therefore generate one token.
             first = settings.with_options(max_new_tokens=1)
-            generated = example.generated(first, progress=False)
+            generated = example.generated(first)
             prompt = example.with_generated_text(generated, first.method)
         runner = Runner(prompt)
         count = len(answering_stack(runner.outline).query_tokens)
@@ -279,11 +275,11 @@ class _Intervention:
         runner.forward(identity_of(runner.change(*changes)))
         devices = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            unchanged_text = example.generated(settings, progress=progress)
+            unchanged_text = example.generated(settings)
         steps = ChangedSteps(
             model, _in_steps(changes, runner), trace_all=runner.unchanged.collector.trace_all
         )
-        text = example.generated(settings, progress=progress, watch=steps.watch)
+        text = example.generated(settings, watch=steps.watch)
         # By default, the answer is read after the prompt. An answer that is a function reads the
         # whole output, and cannot have a position.
         no_position = self._position is None and not callable(answer)

@@ -37,7 +37,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.arrays import as_array
 from attnviz.utils.cleanup import Cleanup
-from attnviz.utils.progress import Pace, show_progress
+from attnviz.utils.progress import Pace, with_progress
 from attnviz.utils.refusals import short_refusals
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ class LeftOut:
 
 
 @short_refusals
+@with_progress
 def left_out(
     model: Any,
     inputs: Any,
@@ -223,7 +224,7 @@ def left_out(
     keep: Any,
     after: int | str | None = None,
     target: str | None = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> LeftOut:
     """Measure what each head would lose if the model's key-value cache were cut.
@@ -253,7 +254,7 @@ def left_out(
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a progress bar is shown if the computation takes longer than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor`, `truncation`, `name`, `layers`, `dtype` and `device` of
         `attnviz.extract`.
@@ -316,15 +317,14 @@ def left_out(
     cut = {layer: _cut(attention, masks[layer]) for layer, attention in attentions.items()}
     pace = Pace("heads", 2 * sum(stack.heads_per_layer) * (size - first) * size)
     lost, change = {}, {}
-    with show_progress("left out", shown=progress):
-        for layer, attention in cut.items():
-            value = values.get(runs[stack.name, layer])
-            if value is None or value.shape[1] != size or attention.num_heads % len(value):
-                raise NotImplementedError(
-                    f"model: left_out needs values of the attention, but those of layer {layer} of "
-                    f"stack {stack.name!r} cannot be read"
-                )
-            lost[layer], change[layer] = _losses(attention, value, first, pace)
+    for layer, attention in cut.items():
+        value = values.get(runs[stack.name, layer])
+        if value is None or value.shape[1] != size or attention.num_heads % len(value):
+            raise NotImplementedError(
+                f"model: left_out needs values of the attention, but those of layer {layer} of "
+                f"stack {stack.name!r} cannot be read"
+            )
+        lost[layer], change[layer] = _losses(attention, value, first, pace)
     shown = {layer: _with_joined_choices(attention) for layer, attention in cut.items()}
     stacks = {**record.stacks, stack.name: stack.derive(shown, keep_gates=True)}
     notes = [

@@ -15,7 +15,7 @@ from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.numbers import describe_noise
-from attnviz.utils.progress import show_progress
+from attnviz.utils.progress import with_progress
 from attnviz.utils.refusals import short_refusals
 
 # A token counts as a sink of the model if it is a sink in at least this share of the heads.
@@ -99,6 +99,7 @@ class TokenEffects:
 
 
 @short_refusals
+@with_progress
 def token_effects(
     model: Any,
     inputs: Any,
@@ -107,7 +108,7 @@ def token_effects(
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
-    progress: bool = True,
+    progress: bool = True,  # noqa: ARG001 - read by with_progress
     **options: Unpack[RecordOptions],
 ) -> TokenEffects:
     """Remove each token separately, and measure the change of the model's answer.
@@ -132,7 +133,7 @@ def token_effects(
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a progress bar is shown if the computation takes longer than a second.
+        Whether to show a progress bar if the call takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -168,18 +169,17 @@ def token_effects(
     >>> model, tokenizer = av.demos.load("decoder")                               # doctest: +SKIP
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
-    with show_progress("token effects", shown=progress):
-        text = TokenRemover(
-            model,
-            inputs,
-            target,
-            options,
-            removal=removal,
-            answer=answer,
-            position=position,
-            finds_sinks=True,
-        )
-        answers = text.answers([(token,) for token in text.choice], "tokens")
+    text = TokenRemover(
+        model,
+        inputs,
+        target,
+        options,
+        removal=removal,
+        answer=answer,
+        position=position,
+        finds_sinks=True,
+    )
+    answers = text.answers([(token,) for token in text.choice], "tokens")
     runner, values = text.runner, np.full(len(text.tokens), np.nan)
     values[text.choice] = np.array(answers) - runner.before
     return TokenEffects(

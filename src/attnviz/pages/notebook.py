@@ -34,8 +34,9 @@ from collections.abc import Callable
 from attnviz.pages.html import get_still, replace_still
 from attnviz.pages.iframe import iframe
 from attnviz.pages.image import Drawing, draw_for_notebook
-from attnviz.utils.bars import Output, bars_in
+from attnviz.utils.bars import Output
 from attnviz.utils.host import warn_caller
+from attnviz.utils.progress import show_progress
 
 # Minimum and maximum height in pixels of the frame before its page has opened.
 _MIN_HEIGHT, _MAX_HEIGHT = 420, 1500
@@ -101,9 +102,7 @@ _SAVED_STYLE = f"""<style>
 </style>"""
 
 
-def show_saved(
-    output: Output, still: str, page: Callable[[], str] | None = None, height: float = 0
-) -> None:
+def show_saved(output: Output, still: str, page: str | None = None, height: float = 0) -> None:
     """Show a picture in an output of a cell, directly after a live view.
 
     Parameters
@@ -112,9 +111,8 @@ def show_saved(
         Output of the picture. If it already shows a picture, the new one replaces it.
     still : str
         HTML with a picture and its description.
-    page : callable, optional
-        Function that returns the HTML of the interactive page. If it is passed, a frame with this
-        page follows the picture.
+    page : str, optional
+        HTML of the interactive page. If it is passed, a frame with this page follows the picture.
     height : float
         Height of the frame in pixels before its page has opened. Heights outside `_MIN_HEIGHT` to
         `_MAX_HEIGHT` are replaced with the nearest of these bounds.
@@ -122,7 +120,7 @@ def show_saved(
     text = f'<div class="attnviz-saved">\n{still}\n</div>{_SAVED_STYLE}'
     output.show({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
     if page is not None:
-        _show_frame(page(), height)
+        _show_frame(page, height)
 
 
 def show_snapshot(page: Callable[[], str], drawing: Callable[[], Drawing], height: float) -> None:
@@ -136,32 +134,32 @@ def show_snapshot(page: Callable[[], str], drawing: Callable[[], Drawing], heigh
     from IPython import get_ipython
     from IPython.display import HTML, Image
 
-    # Show the progress bars in an output of the cell. The picture later replaces them.
     output = Output()
-    with bars_in(output):
+    with show_progress("snapshot", output=output):
         document = page()
-    if get_ipython() is None:
-        raise RuntimeError(
-            "snapshot() adds outputs to a notebook, but no notebook is running. Use save('x.html') "
-            "or save('x.png') to write a file."
-        )
-    picture: HTML | Image
-    try:
-        png, title = draw_for_notebook(drawing())
-    except (ImportError, RuntimeError) as error:
-        warn_caller(f"a smaller picture replaces that of the view: {error}")
-        picture = HTML(get_still(document))
-    else:
-        png = _reduce_colors(png)
-        picture = Image(png, format="png", retina=True, alt=title)
-        # Remove the height that IPython's `Image` has set. With a fixed height, Jupyter Book would
-        # distort the picture in a narrow column.
-        picture.height = None
-        still = (
-            f'<img alt="{html.escape(title)}" style="width: 100%" '
-            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-        )
-        document = replace_still(document, still)
+        if get_ipython() is None:
+            raise RuntimeError(
+                "snapshot() adds outputs to a notebook, but no notebook is running. Use "
+                "save('x.html') or save('x.png') to write a file."
+            )
+        picture: HTML | Image
+        try:
+            png, title = draw_for_notebook(drawing())
+        except (ImportError, RuntimeError) as error:
+            warn_caller(f"a smaller picture replaces that of the view: {error}")
+            picture = HTML(get_still(document))
+        else:
+            png = _reduce_colors(png)
+            picture = Image(png, format="png", retina=True, alt=title)
+            # Remove the height that IPython's `Image` has set. With a fixed height, Jupyter Book
+            # would distort the picture in a narrow column.
+            picture.height = None
+            still = (
+                f'<img alt="{html.escape(title)}" style="width: 100%" '
+                f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+            )
+            document = replace_still(document, still)
+    # The picture replaces the progress bar, which may be in an output before it.
     output.show(picture)
     _show_frame(document, height)
 

@@ -1,21 +1,35 @@
-"""Progress bars that leave nothing in the output of a notebook cell when they are closed."""
+"""Outputs of a notebook cell whose content can be replaced, and the progress bar of long work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+import html
+import io
+import sys
+import threading
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
 
-from tqdm.auto import tqdm
-from tqdm.notebook import tqdm_notebook
+from tqdm.std import tqdm
+
+from attnviz.utils.host import has_kernel, in_marimo
+
+if TYPE_CHECKING:
+    from attnviz.utils.progress import Progress
+
+# Duration in seconds of work before its bar appears, and the time between two drawings of the bar.
+_SECONDS_WITHOUT_BAR = 1.0
+_SECONDS_BETWEEN = 0.2
+# Formats of tqdm: before the first progress, of a line in a terminal, and of the text after the
+# bar of a notebook.
+_WITHOUT_NUMBER = "{desc} {elapsed}"
+_IN_TERMINAL = "{desc} {percentage:.0f}%|{bar}| {elapsed}<{remaining}"
+_IN_HTML = "{desc} {percentage:.0f}%, {remaining} left"
 
 
 class Output:
     """One output of a notebook cell, whose content can be replaced.
 
-    A cell cannot remove an output, and a closed bar would remain visible in a converted notebook.
-    Therefore, other content replaces the bar in the same output: a view, or empty HTML.
+    A cell cannot remove an output, but it can replace its content by nothing.
     """
 
     def __init__(self) -> None:
@@ -34,53 +48,85 @@ class Output:
         self.show({"text/html": "", "text/plain": ""}, raw=True)
 
 
-_output: ContextVar[Output | None] = ContextVar("output", default=None)
+class ProgressBar:
+    """Progress bar of one call, which a thread draws while the call works.
 
+    The bar appears after a second and disappears when it is closed. It also appears if the work
+    reports nothing, and then shows the elapsed time. In a kernel, the bar is HTML in an output of
+    the cell. Elsewhere, it is the bar of tqdm. Only the thread calls tqdm: tqdm uses a lock, which
+    an interrupt of the caller could leave acquired.
 
-@contextmanager
-def bars_in(output: Output) -> Iterator[None]:
-    """Show all progress bars of the ``with`` block in `output`.
-
-    The caller later replaces the content of `output`.
+    Parameters
+    ----------
+    title : str
+        Name of the work.
+    output : Output, optional
+        Output that shows the bar in a kernel. The caller can fill it after the work.
     """
-    token = _output.set(output)
-    try:
-        yield
-    finally:
-        _output.reset(token)
+
+    def __init__(self, title: str, output: Output | None = None) -> None:
+        self._title = title
+        self._output = output or Output()
+        self._latest: Progress | None = None
+        self._closed = threading.Event()
+        thread: Any = threading.Thread
+        if in_marimo():
+            # Output of other threads does not reach the cell.
+            thread = sys.modules["marimo"].Thread
+        # The output of a thread reaches the running cell through the context of the caller.
+        self._thread = thread(
+            target=copy_context().run, args=(self._draw,), name="attnviz progress", daemon=True
+        )
+
+    def open(self) -> None:
+        """Begin to wait until the bar appears."""
+        self._thread.start()
+
+    def show(self, progress: Progress) -> None:
+        """Show other progress at the next drawing."""
+        self._latest = progress
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._closed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _draw(self) -> None:
+        if self._closed.wait(_SECONDS_WITHOUT_BAR):
+            return
+        output = self._output if has_kernel() else None
+        # In a kernel, tqdm only measures the time.
+        file = sys.stderr if output is None else io.StringIO()
+        bar: Any = tqdm(leave=False, file=file, bar_format=_WITHOUT_NUMBER, desc=self._title)
+        bar.start_t -= _SECONDS_WITHOUT_BAR
+        drawn = ""
+        while not bar.disable:
+            progress = self._latest
+            bar.bar_format = _WITHOUT_NUMBER
+            if progress is not None:
+                # The parts of a computation follow each other. Each part has its own speed.
+                description = f"{self._title}: {progress.doing}"
+                if bar.desc != description:
+                    bar.desc, bar.initial = description, progress.done
+                    bar.reset(progress.total)
+                bar.n, bar.total = progress.done, max(progress.done, progress.total)
+                if bar.n > 0:
+                    bar.bar_format = _IN_TERMINAL if output is None else _IN_HTML
+            bar.refresh()
+            if output is not None and drawn != (drawn := _as_html(bar)):
+                output.show({"text/html": drawn, "text/plain": str(bar)}, raw=True)
+            if self._closed.wait(_SECONDS_BETWEEN):
+                break
+        bar.close()
+        if output is not None:
+            output.empty()
 
 
-# With the type `Any`, mypy accepts that the subclass passes on arbitrary arguments. The type stubs
-# of tqdm declare two signatures of the constructor, neither of which accepts them.
-_TqdmNotebook: Any = tqdm_notebook
-
-
-class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._output: Output | None = None
-        super().__init__(*args, **options, display=False)
-        if not self.disable and self.delay <= 0:
-            self._show()
-
-    def display(self, *args: Any, **options: Any) -> None:
-        """Draw the bar. tqdm calls this method."""
-        late = options.pop("check_delay", True)
-        options["check_delay"] = False
-        super().display(*args, **options)
-        if late and not self.displayed:
-            self._show()
-        close = options.get("close", False)
-        # Empty only an output that belongs to this bar. In an output of `bars_in`, other content
-        # replaces the bar.
-        if close and self._output is not None and self._output is not _output.get():
-            self._output.empty()
-
-    def _show(self) -> None:
-        self.displayed = True
-        self._output = _output.get() or Output()
-        self._output.show(self.container)
-
-
-#: Class of progress bars. In a notebook, a bar with ``leave=False`` empties its output when it is
-#: closed. Elsewhere, this is the class of tqdm.
-Bar: Any = _NotebookBar if issubclass(tqdm, tqdm_notebook) else tqdm
+def _as_html(bar: Any) -> str:
+    has_number = bar.bar_format != _WITHOUT_NUMBER
+    length = f' value="{bar.n}" max="{bar.total}"' if has_number else ""
+    return (
+        f'<progress{length} style="vertical-align: middle"></progress> '
+        f"<small>{html.escape(str(bar))}</small>"
+    )

@@ -1,7 +1,7 @@
-"""Progress of long computations: progress bars, and jobs that the kernel can pause.
+"""Progress of long computations: a progress bar, and jobs that the kernel can pause.
 
 A function with a long computation calls `report` from time to time. By default, the call does
-nothing. In a ``with show_progress(...)`` block, progress bars appear. In a `Job`, the call may
+nothing. In a ``with show_progress(...)`` block, a progress bar shows it. In a `Job`, the call may
 pause the computation, so that the kernel can answer other requests, or end it.
 
 A function must not call `report` while it holds a lock or while a model is changed temporarily,
@@ -17,7 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+
+from attnviz.utils.cleanup import Cleanup
+
+if TYPE_CHECKING:
+    from attnviz.utils.bars import Output
 
 #: Number of computed weights after which `Pace` reports its progress. One core computes them in
 #: about 0.05 s.
@@ -25,9 +31,8 @@ STEP = 1 << 22
 # Fixed cost of each call that computes weights, as the number of weights that are computed in the
 # same time.
 _CALL = 1 << 13
-# Duration in seconds of a part of a computation before the progress bar of the part appears.
-_SECONDS_WITHOUT_BAR = 1.0
 
+_P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
 
@@ -57,11 +62,10 @@ _listener: ContextVar[Callable[[Progress], object] | None] = ContextVar("listene
 @contextmanager
 def _listen(listener: Callable[[Progress], object]) -> Iterator[None]:
     """Pass all reports of the block to `listener`."""
-    token = _listener.set(listener)
-    try:
+    with Cleanup() as undo, undo:
+        undo.add(partial(_listener.set, _listener.get()))
+        _listener.set(listener)
         yield
-    finally:
-        _listener.reset(token)
 
 
 def report(doing: str, done: float, total: float, unit: str = "weight") -> None:
@@ -117,62 +121,52 @@ class Pace:
 
 
 @contextmanager
-def show_progress(title: str, *, shown: bool = True) -> Iterator[None]:
-    """Show the progress that the block reports as progress bars.
+def show_progress(
+    title: str, *, shown: bool = True, output: Output | None = None
+) -> Iterator[None]:
+    """Show the progress that the block reports as one progress bar, which begins with `title`.
 
-    Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
-    A bar appears if the part takes longer than a second. Bars are avoided for short parts, because
-    a bar takes a lock that all bars of the process share. If a KeyboardInterrupt arrives while the
-    bar takes the lock, the lock may never be released. The block shows no bars if `shown` is False.
-    It also shows no bars in a job or in another ``with show_progress`` block, because the job or
-    the outer block already receives the reports.
+    The bar appears if the block takes longer than a second, even if it reports nothing. A block in
+    a job or in another ``with show_progress`` block has no bar, because the job or the outer block
+    receives its reports. If `shown` is False, all reports of the block are dropped. In a notebook,
+    the bar appears in `output`, which can show something else after the block.
 
     >>> with show_progress("numbers"):
     ...     report("counting", 1, 2)
     """
-    if not shown or _listener.get() is not None:
+    if not shown:
+        with _listen(lambda _progress: None):
+            yield
+        return
+    if _listener.get() is not None:
         yield
         return
-    bars = _Bars(title)
+    # Import tqdm only if it may be needed.
+    from attnviz.utils.bars import ProgressBar
+
+    bar = ProgressBar(title, output)
     try:
-        with _listen(bars.show):
+        bar.open()
+        with _listen(bar.show):
             yield
     finally:
-        bars.close()
+        bar.close()
 
 
-class _Bars:
-    """Progress bars of the parts of a computation, one at a time."""
+def with_progress(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
+    """Show the progress of each call of a function, unless its argument `progress` is False.
 
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._current: Any = None
-        self._doing = ""
-        self._began = 0.0
+    >>> with_progress(len)([1, 2])
+    2
+    """
 
-    def show(self, progress: Progress) -> None:
-        if progress.doing != self._doing:
-            self.close()
-            self._doing, self._began = progress.doing, time.perf_counter()
-        if self._current is not None:
-            self._current.update(progress.done - self._current.n)
-        elif time.perf_counter() - self._began >= _SECONDS_WITHOUT_BAR:
-            # Import tqdm only if a bar is shown.
-            from attnviz.utils.bars import Bar
+    @wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _Result:
+        __tracebackhide__ = True
+        with show_progress(function.__name__, shown=bool(kwargs.get("progress", True))):
+            return function(*args, **kwargs)
 
-            self._current = Bar(
-                total=progress.total,
-                initial=progress.done,
-                desc=f"{self._title}: {progress.doing}",
-                unit=progress.unit,
-                unit_scale=True,
-                leave=False,
-            )
-
-    def close(self) -> None:
-        if self._current is not None:
-            self._current.close()
-            self._current = None
+    return called
 
 
 @contextmanager
@@ -183,13 +177,13 @@ def part_of(
 
     The block is a part of a computation with `total` units of work. Before the block begins, `done`
     units are complete. The block itself has `size` units. `doing` and `unit` describe the larger
-    computation, as in `Progress`.
+    computation, as in `Progress`. A block that is the whole computation reports for itself.
 
     >>> with part_of("layers", 3, 12):
     ...     report("counting", 1, 2)  # reports 3.5 of 12 layers
     """
     outer = _listener.get()
-    if outer is None:
+    if outer is None or size == total:
         yield
         return
     fraction = 0.0

@@ -25,6 +25,7 @@ from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_atomic
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
+from attnviz.utils.progress import show_progress
 from attnviz.utils.refusals import short_refusals
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
 from attnviz.views.saved import SavedPicture
@@ -481,25 +482,27 @@ class View(anywidget.AnyWidget):
             # The view was closed, and `close` replaced `_repr_mimebundle_` with None. Restore it.
             self.__dict__.pop("_repr_mimebundle_", None)
             self.open()
+        still = page = None
+        if has_kernel() and options.snapshot is not False:
+            # The bar may add an output to the cell, and the picture must directly follow the view.
+            with show_progress("view"):
+                still = self._still_or_none()
+                if still is not None and options.snapshot == "page":
+                    page = self._page_in_a_frame()()
         data, metadata = self._repr_mimebundle_() or ({}, {})
         display(data, metadata=metadata, raw=True)
-        if has_kernel() and options.snapshot is not False:
-            self._show_saved()
+        if still is not None:
+            self._show_saved(still, page)
 
-    def _show_saved(self) -> None:
-        """Add a picture of the view to the outputs of the cell.
+    def _show_saved(self, still: str, page: str | None) -> None:
+        """Add a picture of the view, and its `page` if it is not None, to the outputs of the cell.
 
-        Readers see the picture if they open the saved notebook without a kernel. If
-        ``options.snapshot`` is "page", the interactive page is added, too.
+        Readers see the picture if they open the saved notebook without a kernel.
         """
         from attnviz.pages.notebook import show_saved
         from attnviz.utils.bars import Output
 
-        still = self._still_or_none()
-        if still is None:
-            return
         output = Output()
-        page = self._page_in_a_frame() if options.snapshot == "page" else None
         show_saved(output, still, page, self._estimated_height())
         saved = SavedPicture(weakly(self._still_or_none), partial(show_saved, output), still)
         # The picture of a cell that runs again belongs to a new output.

@@ -19,6 +19,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import given_arguments, refuse_arguments, short_repr
 from attnviz.utils.docstrings import documented_names
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
+from attnviz.utils.progress import show_progress
 from attnviz.utils.refusals import short_refusals
 from attnviz.views.base import View
 from attnviz.views.compare import CompareView
@@ -196,16 +197,17 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
-        generation = _live_generation(model, inputs, options) if live else None
-        if generation is not None:
-            record = generation.first_record()
-        else:
-            record = record_of(model, inputs, **options)
-        if runs_again:
-            again = ("tokenizer", "processor", "target", "truncation", "part")
-            traits |= {option: options[option] for option in again if option in options}
-            traits |= {"model": model, "inputs": inputs}
-        made = view(record, include_layers=include_layers, **traits)
+        with show_progress(name):
+            generation = _live_generation(model, inputs, options) if live else None
+            if generation is not None:
+                record = generation.first_record()
+            else:
+                record = record_of(model, inputs, **options)
+            if runs_again:
+                again = ("tokenizer", "processor", "target", "truncation", "part")
+                traits |= {option: options[option] for option in again if option in options}
+                traits |= {"model": model, "inputs": inputs}
+            made = view(record, include_layers=include_layers, **traits)
         if generation is not None:
             generation.show_in(made)
         return show(made)
@@ -318,7 +320,9 @@ def show_compare_view(
         unused = [name for name, value in members.items() if value is not None] + [*rest]
         refuse_arguments(unused, "a is a Comparison, which contains the records")
         return show(CompareView(a, include_layers=include_layers, **traits))
-    return show(CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits))
+    with show_progress("show_compare_view", shown=bool(rest.get("progress", True))):
+        made = CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits)
+    return show(made)
 
 
 _DISPLAYS = ContextVar("_DISPLAYS", default=True)

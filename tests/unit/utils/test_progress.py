@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from contextvars import ContextVar
-from types import SimpleNamespace
+from itertools import groupby
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
+from tqdm.std import tqdm
 
-from attnviz.utils.progress import Cancelled, Job, part_of, report, show_progress
+from attnviz.utils import bars
+from attnviz.utils.progress import Cancelled, Job, part_of, report, show_progress, with_progress
 
 
 def count(parts: dict[str, int]) -> str:
@@ -34,60 +39,158 @@ class Clock:
         return self.now
 
 
-class Bar:
-    """A fake progress bar that adds the numbers passed to `update`."""
+class Lines(tqdm):  # type: ignore[type-arg]
+    """A bar of tqdm that keeps its lines. `drawn` is set after each of them."""
 
-    instances: list[Bar]
+    lines: list[str]
+    drawn: threading.Event
 
-    def __init__(self, **options: Any) -> None:
-        self.total, self.desc, self.n = options["total"], options["desc"], options["initial"]
-        self.closed = False
-        Bar.instances.append(self)
+    def refresh(self, *arguments: Any, **options: Any) -> None:
+        super().refresh(*arguments, **options)
+        Lines.lines.append(str(self))
+        Lines.drawn.set()
 
-    def update(self, more: float) -> None:
-        self.n += more
 
-    def close(self) -> None:
-        self.closed = True
+def wait_for_line() -> None:
+    """Wait until the bar has shown what was reported before."""
+    for _ in range(2):
+        Lines.drawn.clear()
+        assert Lines.drawn.wait(60)
 
 
 @pytest.fixture(autouse=True)
-def fake_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    Bar.instances = []
-    monkeypatch.setattr("attnviz.utils.bars.Bar", Bar)
-    monkeypatch.setattr("attnviz.utils.progress._SECONDS_WITHOUT_BAR", 0)
+def bars_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    Lines.lines, Lines.drawn = [], threading.Event()
+    monkeypatch.setattr(bars, "tqdm", Lines)
+    monkeypatch.setattr(bars, "_SECONDS_WITHOUT_BAR", 0)
+    monkeypatch.setattr(bars, "_SECONDS_BETWEEN", 0.001)
 
 
-def test_each_part_that_takes_long_has_a_bar_that_closes_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    parts = {"first": 8, "short": 1, "last": 9}
-    # Each step takes one second of the clock, so "short" ends before a bar appears.
-    monkeypatch.setattr("attnviz.utils.progress._SECONDS_WITHOUT_BAR", 3)
-    monkeypatch.setattr("attnviz.utils.progress.time", SimpleNamespace(perf_counter=Clock()))
+def assert_gone(printed: str) -> None:
+    """Assert that a terminal shows nothing: all lines are one line, and the last one is blank."""
+    assert printed.endswith("\r")
+    assert "\n" not in printed
+    assert not printed.split("\r")[-2].strip()
+
+
+def test_one_bar_shows_all_parts_and_disappears(capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress("page"):
-        count(parts)
-    assert [(bar.desc, bar.n, bar.total, bar.closed) for bar in Bar.instances] == [
-        ("page: first", 8, 8, True),
-        ("page: last", 9, 9, True),
-    ]
+        wait_for_line()
+        for doing in ("first", "last"):
+            report(doing, 0, 8)
+            wait_for_line()
+            report(doing, 2, 8)
+            wait_for_line()
+    texts = [re.sub(r"\|.*|\d\d:\d\d", "", line).strip() for line in Lines.lines]
+    shown = ["page", "page: first", "page: first 25%", "page: last", "page: last 25%"]
+    assert [text for text, _ in groupby(texts)] == shown
+    assert_gone(capsys.readouterr().err)
 
 
-def test_an_interrupt_closes_the_bar() -> None:
+def test_an_interrupt_removes_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         with show_progress("page"):
-            report("first", 1, 2)
+            wait_for_line()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert Bar.instances[0].closed
+    assert_gone(capsys.readouterr().err)
+    assert "attnviz progress" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_only_the_outer_block_shows_bars() -> None:
-    with show_progress("page"), show_progress("table"):
+def test_short_work_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bars, "_SECONDS_WITHOUT_BAR", 600)
+    with show_progress("page"):
         report("first", 1, 2)
-    assert [bar.desc for bar in Bar.instances] == ["page: first"]
+    assert not Lines.lines
+
+
+def test_only_the_outer_block_shows_a_bar() -> None:
+    @with_progress
+    def inner(*, progress: bool = True) -> None:
+        del progress
+        report("first", 1, 2)
+        wait_for_line()
+
+    with show_progress("page"):
+        inner()
+        assert Lines.lines[-1].startswith("page: first 50%")
+        # A quiet call inside of the block reports nothing.
+        report("second", 1, 2)
+        inner(progress=False)
+        assert Lines.lines[-1].startswith("page: second 50%")
+    Lines.lines.clear()
+    with show_progress("page", shown=False), show_progress("table"):
+        report("first", 1, 2)
+    assert not Lines.lines
+
+
+# Every call has a bar, however short it is: the end of the call waits until the bar is displayed.
+WITH_BARS = """
+import threading
+import attnviz as av
+from attnviz.utils import bars
+
+bars._SECONDS_WITHOUT_BAR = 0
+drawn, show, close = threading.Event(), bars.Output.show, bars.ProgressBar.close
+
+def show_and_tell(output, *content, **options):
+    show(output, *content, **options)
+    if threading.current_thread() is not threading.main_thread():
+        drawn.set()
+
+def close_later(bar):
+    assert drawn.wait(60)
+    close(bar)
+    drawn.clear()
+
+bars.Output.show, bars.ProgressBar.close = show_and_tell, close_later
+model, tokenizer = av.demos.load("decoder")
+texts = ["the cat sat", "the dog ran"] * 2
+"""
+CALLS = [
+    "record = av.extract(model, texts[0], tokenizer=tokenizer, generate=3)",
+    "av.extract(model, texts, tokenizer=tokenizer)[:0]",
+    "corpus = av.extract_corpus(model, texts, tokenizer=tokenizer)",
+    "av.head_statistics(model, texts, tokenizer=tokenizer).texts",
+    "av.head_effects(model, texts[0], tokenizer=tokenizer).measure",
+    "av.compare(model, *texts[:2], tokenizer=tokenizer).names",
+    "page = av.HeadView(record).to_html()",
+    "view = av.show_head_view(model, texts[0], tokenizer=tokenizer)",
+    "view = av.show_embedding_view(corpus)",
+]
+
+
+class Listener(NotebookClient):
+    """Client that keeps what was displayed for a moment: the data of all displays, by cell."""
+
+    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        if msg["msg_type"] in ("display_data", "update_display_data"):
+            self.displayed.setdefault(cell_index, []).append(msg["content"]["data"])
+        return super().process_message(msg, cell, cell_index)
+
+    displayed: dict[int, list[dict[str, str]]]
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_a_bar_for_each_call_and_stores_nothing_of_it() -> None:
+    cells = [nbformat.v4.new_code_cell(code) for code in (WITH_BARS, *CALLS)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    client = Listener(notebook, kernel_name="python3", timeout=120)
+    client.displayed = {}
+    client.execute()
+    for number, cell in enumerate(notebook.cells[1:], 1):
+        [name] = re.findall(r"av\.(\w+)\(|\.(to_html)", cell.source)[-1:]
+        title = {"to_html": "page"}.get("".join(name), "".join(name))
+        begun = [data["text/plain"].startswith(title) for data in client.displayed[number]]
+        assert any(begun), cell.source
+        datas = [output["data"] for output in cell.outputs if output["output_type"] != "stream"]
+        assert len(datas) == len(cell.outputs)
+        left = [data for data in datas if data == {"text/html": "", "text/plain": ""}]
+        # A view has a second bar, for the picture that is saved with it.
+        assert len(left) == 1 + ("show_" in cell.source), cell.source
+        assert "progress" not in str(datas).replace(" progress", "")
 
 
 def test_a_part_reports_the_progress_of_the_whole() -> None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
@@ -37,6 +35,7 @@ from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_mo
 from attnviz.extraction.models import evaluate
 from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.progress import report
 
 _HOW_TO_GIVE_IT = (
     "Pass a number of tokens, as in generate=40, or arguments of the model's generate method, "
@@ -195,7 +194,6 @@ def generate_text(
     settings: GenerationSettings,
     *,
     tokenizer: Any,
-    progress: bool,
     watch: Callable[[Cleanup], None] | None = None,
     on_token: Callable[[Generated], bool] | None = None,
 ) -> Generated:
@@ -211,8 +209,6 @@ def generate_text(
         Settings of the generation (`GenerationSettings.for_batch` of the batch).
     tokenizer : PreTrainedTokenizerBase or None
         Tokenizer of the model, for settings such as ``stop_strings``.
-    progress : bool
-        Whether to show a progress bar if the generation takes longer than a second.
     watch : callable, optional
         Function that changes or observes the model. It is called before the generation with a
         `Cleanup`, to which it adds functions that are called after the generation.
@@ -239,15 +235,8 @@ def generate_text(
         options["force_unique_generate_call"] = True
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
     processors = LogitsProcessorList(options.pop("logits_processor", None) or [])
-    # Fast generations need no progress bar, so it appears after a second. If `progress` is False,
-    # tqdm is not even called, because an interrupt inside of tqdm may leave its lock acquired.
-    progress_bar = (
-        tqdm(total=settings.max_new_tokens, desc="generate", unit="token", leave=False, delay=1.0)
-        if progress
-        else nullcontext()
-    )
-    with progress_bar as bar, Cleanup() as undo, undo:
-        watcher = _Watcher(model, settings, prompt, bar, on_token)
+    with Cleanup() as undo, undo:
+        watcher = _Watcher(model, settings, prompt, on_token)
         evaluate(modules_of(model), undo)
         if settings.quiet:
             # Lower the model's `min_length` if it exceeds the maximum length, because transformers
@@ -313,7 +302,7 @@ def _model_inputs(
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Stopping criterion that observes a generation and shows its progress in `bar`.
+    """Stopping criterion that observes a generation and reports its progress.
 
     `prompt` are the ids of the prompt, (1, tokens), on the CPU. It is None if only the model knows
     the ids with which it starts. In an encoder-decoder model these are a start token, the tokens of
@@ -325,12 +314,10 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         model: PreTrainedModel,
         settings: GenerationSettings,
         prompt: torch.Tensor | None,
-        bar: Any,
         on_token: Callable[[Generated], bool] | None,
     ) -> None:
         self._model = model
         self._settings = settings
-        self._bar = bar
         self._on_token = on_token
         # Ids with which the model starts, (tokens,), on the CPU.
         self._start: torch.Tensor | None = None
@@ -373,9 +360,11 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         generation ends. Otherwise, or if `on_token` is None, this criterion does not end the
         generation.
         """
-        if self._bar is not None and self._start is not None:
+        if self._start is not None:
             num_initial = 0 if self._embedded else len(self._start)
-            self._bar.update(input_ids.shape[1] - num_initial - self._bar.n)
+            longest = self._settings.max_tokens(len(self._start)) - len(self._start)
+            # No job generates text, so no job pauses here while the model is changed.
+            report("tokens", input_ids.shape[1] - num_initial, longest, "token")
         stop = False
         if self._on_token is not None and input_ids.shape[0] == 1:
             generated = self.generated(input_ids[0])
