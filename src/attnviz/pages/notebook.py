@@ -35,7 +35,7 @@ from attnviz.pages.html import get_still, replace_still
 from attnviz.pages.iframe import iframe
 from attnviz.pages.image import Drawing, draw_for_notebook
 from attnviz.utils.bars import Output
-from attnviz.utils.host import warn_caller
+from attnviz.utils.host import ipython, warn_caller
 from attnviz.utils.progress import show_progress
 
 # Minimum and maximum height in pixels of the frame before its page has opened.
@@ -131,13 +131,12 @@ def show_snapshot(page: Callable[[], str], drawing: Callable[[], Drawing], heigh
     example because no browser is installed, the small picture that the page contains is displayed.
     Raise RuntimeError outside a notebook.
     """
-    from IPython import get_ipython
     from IPython.display import HTML, Image
 
     output = Output()
     with show_progress("snapshot", output=output):
         document = page()
-        if get_ipython() is None:
+        if ipython() is None:
             raise RuntimeError(
                 "snapshot() adds outputs to a notebook, but no notebook is running. Use "
                 "save('x.html') or save('x.png') to write a file."

@@ -7,20 +7,24 @@ import sys
 import warnings
 import webbrowser
 from pathlib import Path
+from typing import Any
+
+
+def ipython() -> Any:
+    """Return the shell of IPython or of a Jupyter kernel, or None outside IPython."""
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()
 
 
 def ipython_cell() -> int | None:
     """Return the number of the IPython cell that is running, or None outside IPython."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = ipython()
     return None if shell is None else int(shell.execution_count)
 
 
 def has_kernel() -> bool:
     """Whether the code runs in a Jupyter kernel. The browser may be on another machine."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return getattr(ipython(), "kernel", None) is not None
 
 
 def in_marimo() -> bool:

@@ -8,11 +8,12 @@ and so do refusals outside of IPython, where a traceback takes a few lines.
 from __future__ import annotations
 
 import dis
-import sys
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
+
+from attnviz.utils.host import ipython
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -39,7 +40,7 @@ def short_refusals(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if not in_ipython() or not is_refusal(error):
+            if ipython() is None or not is_refusal(error):
                 raise
             cause = error.__cause__
             reason = str(cause).strip().partition("\n")[0] if cause else ""
@@ -55,12 +56,6 @@ def short_refusals(function: Callable[_P, _R]) -> Callable[_P, _R]:
             del refusal
 
     return called
-
-
-def in_ipython() -> bool:
-    """Whether the code runs in IPython or in a Jupyter kernel."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and ipython.get_ipython() is not None
 
 
 def is_refusal(error: Exception) -> bool:

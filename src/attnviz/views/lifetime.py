@@ -12,13 +12,14 @@ called. Views that are created in callbacks also remain, because callbacks do no
 from __future__ import annotations
 
 import atexit
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
 from ipywidgets.widgets import widget as registry
+
+from attnviz.utils.host import ipython
 
 # Views that were opened in each cell, by the id of the cell. The key None is for unknown cells.
 _views_by_cell: dict[str | None, weakref.WeakSet[ipywidgets.Widget]] = {}
@@ -53,14 +54,14 @@ def end_with_cell(view: ipywidgets.Widget) -> None:
     is unknown, the references are never removed in this way.
     """
     _views_by_cell.setdefault(_current_cell(), weakref.WeakSet()).add(view)
-    shell = _shell()
+    shell = ipython()
     if shell is not None and _before_cell not in shell.events.callbacks["pre_run_cell"]:
         shell.events.register("pre_run_cell", _before_cell)
 
 
 def forget_result(view: ipywidgets.Widget) -> None:
     """Remove a view from IPython's history of results. Variables of the user are not changed."""
-    shell = _shell()
+    shell = ipython()
     if shell is None:
         return
     results = shell.user_ns.get("_oh", {})
@@ -91,15 +92,10 @@ def _before_cell(info: Any) -> None:
 
 def _current_cell() -> str | None:
     """Return the id of the running cell, or None if the notebook program does not send it."""
-    parent = getattr(_shell(), "parent_header", None)
+    parent = getattr(ipython(), "parent_header", None)
     metadata = parent.get("metadata") if isinstance(parent, dict) else None
     cell = metadata.get("cellId") if isinstance(metadata, dict) else None
     return cell if isinstance(cell, str) else None
-
-
-def _shell() -> Any:
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()
 
 
 @atexit.register

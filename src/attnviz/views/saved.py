@@ -7,10 +7,11 @@ at the end of the cell that changed the view or, if the reader changed it, after
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+from attnviz.utils.host import ipython
 
 # Seconds without a change after which a picture is sent.
 _PAUSE = 2.0
@@ -47,7 +48,7 @@ class SavedPicture:
             self._timer = None
         if not self._is_stale:
             self._is_stale = True
-            _events().register("post_run_cell", self._refresh)
+            ipython().events.register("post_run_cell", self._refresh)
 
     def _refresh(self, result: Any = None) -> None:
         """Replace the picture if the view has changed. IPython passes the `result` of a cell."""
@@ -57,12 +58,8 @@ class SavedPicture:
         self._is_stale = False
         # A kernel can handle messages of widgets in another thread, which also refreshes.
         with suppress(ValueError):
-            _events().unregister("post_run_cell", self._refresh)
+            ipython().events.unregister("post_run_cell", self._refresh)
         still = self._draw()
         if still is not None and still != self._shown:
             self._shown = still
             self._show(still)
-
-
-def _events() -> Any:
-    return sys.modules["IPython"].get_ipython().events
