@@ -124,6 +124,8 @@ def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
         "Cut after the softmax"
     )
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
+    everywhere = ask(view, av.Ablate(heads=1))["sentence"]
+    assert everywhere.startswith("Without head 1 of all layers, the next token stays")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
     # The sentence writes both logits with enough digits to show this small effect.
     assert "8.54 to 8.53, larger than the noise" in ask(view, av.HideTokens(8))["sentence"]
@@ -273,6 +275,15 @@ def test_a_rank_is_measured_once_for_all_heads(view: av.HeadView, forwards: list
     assert [" of all 12 heads" in outcome["sentence"] for outcome in outcomes].count(True) == 2
 
 
+def test_the_only_token_of_a_text_has_no_rank(decoder: tuple[Any, Any]) -> None:
+    model, tokenizer = decoder
+    record = av.extract(model, "street", tokenizer=tokenizer)
+    view = av.HeadView(record, model=model, inputs="street", tokenizer=tokenizer)
+    assert ask(view, av.HideTokens(0))["unranked"] == ""
+    assert ranked(view, av.HideTokens(0))["sentence"] == ask(view, av.HideTokens(0))["sentence"]
+    assert ask(view, HEAD)["unranked"] == "12 heads"
+
+
 def test_many_runs_are_not_cheap(decoder: tuple[Any, Any]) -> None:
     config = LlamaConfig(
         hidden_size=128,
@@ -300,6 +311,14 @@ def test_hidden_states_are_compared_in_words(decoder: tuple[Any, Any]) -> None:
     [written] = re.findall(r"cosine similarity of 1 − ([\d.]+(?:e−\d+)?) with", sentence)
     assert float(written.replace("−", "-")) == pytest.approx(1 - after, rel=0.05)
     assert "with the unchanged ones: a change larger than the noise" in sentence
+    # A cut of a pair that the causal mask forbids changes nothing, or only by rounding.
+    exact = copy.deepcopy(bare).double()
+    view = av.HeadView(
+        av.extract(exact, text, tokenizer=tokenizer), model=exact, inputs=text, tokenizer=tokenizer
+    )
+    for query in range(6):
+        sentence = ask(view, av.Knockout(query, query + 1, layers=1, heads=2))["sentence"]
+        assert re.search(r"similarity of 1 − (0|\de−1\d|\d\.\de−1\d) with", sentence)
 
 
 def test_another_answer_to_the_same_changes_needs_no_run(

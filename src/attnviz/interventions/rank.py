@@ -46,31 +46,24 @@ class SameChanges:
     def of(cls, change: Change, stack: AttentionStack) -> SameChanges | None:
         """Return the changes that differ from `change` only in their head, layer or token.
 
-        `change` is a result of `change_for_view`. Return None if it selects all heads of all
-        layers, and no hidden token.
+        `change` is a result of `change_for_view`. Return None if there is no other such change, or
+        if `change` hides no token and selects all layers.
         """
-        fields: dict[str, dict[str, int]]
+        fields: dict[str, dict[str, int]] = {}
         if isinstance(change, HideTokens):
-            texts = (text.strip("·") for text in stack.key_tokens.text)
-            unit, fields = (
-                "token",
-                {f"{quote(t)} ({i})": {"tokens": i} for i, t in enumerate(texts)},
-            )
-        elif change.heads is not None and change.layers is not None:
-            unit, fields = (
-                "head",
-                {
-                    f"head {layer}.{head}": {"layers": layer, "heads": head}
-                    for layer in stack.layers
-                    for head in range(stack.num_heads(layer))
-                },
-            )
-        elif change.layers is not None:
+            unit, texts = "token", [text.strip("·") for text in stack.key_tokens.text]
+            fields = {f"{quote(text)} ({i})": {"tokens": i} for i, text in enumerate(texts)}
+        elif change.layers is None:
+            return None
+        elif change.heads is None:
             unit, fields = "layer", {f"layer {layer}": {"layers": layer} for layer in stack.layers}
         else:
-            return None
+            unit = "head"
+            for layer in stack.layers:
+                for head in range(stack.num_heads(layer)):
+                    fields[f"head {layer}.{head}"] = {"layers": layer, "heads": head}
         changes: tuple[Any, ...] = tuple(replace(change, **one) for one in fields.values())  # type: ignore[type-var]  # every change is a dataclass
-        return cls(changes, tuple(fields), unit)
+        return cls(changes, tuple(fields), unit) if len(changes) > 1 else None
 
     def __str__(self) -> str:
         return f"{len(self.changes):,} {self.unit}s"
@@ -102,11 +95,10 @@ class SameChanges:
         sizes, own = np.abs(effects), self.changes.index(change)
         if sizes[own] <= noise:
             larger = int((sizes > noise).sum())
-            return f"{larger:,} of the {self} have an effect larger than the noise."
+            have = "has" if larger == 1 else "have"
+            return f"{larger:,} of the {self} {have} an effect larger than the noise."
         rank = 1 + int((sizes > sizes[own]).sum())
         others = np.delete(np.arange(len(sizes)), own)
-        if len(others) == 0:
-            return ""
         best = int(others[sizes[others].argmax()])
         number = format_signed(effects[best], "+.2g")
         if rank == 1:

@@ -397,7 +397,7 @@ class ChangedRuns:
                 self._ranked[ranked] = peers.effects(runner, answer)
             if ranked in self._ranked:
                 rank = peers.rank_in_words(changes[0], self._ranked[ranked], effect.noise)
-                sentence = f"{sentence} {rank}".strip()
+                sentence = f"{sentence} {rank}"
         # Remove an old effect of these changes first, because a page lists the effects in the order
         # in which they were last measured.
         self._outcomes.pop(changes, None)
@@ -455,9 +455,11 @@ class ChangedRuns:
             shares = f"({of}{one.probability:.2f} to {left:.2f})"
             return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
         if answer.of_hidden_states:
+            # By rounding, the similarity of equal states may also increase.
+            lost = format_small(max(0.0, -effect.change))
             return (
-                f"{begin}, the last hidden states have a cosine similarity of 1 − "
-                f"{format_small(-effect.change)} with the unchanged ones: a change {noise}"
+                f"{begin}, the last hidden states have a cosine similarity of 1 − {lost} with the "
+                f"unchanged ones: a change {noise}"
             )
         return f"{begin}, the {effect.measure} goes from {numbers}"
 
@@ -595,6 +597,8 @@ def _begin(changes: Changes, record: AttentionRecord) -> str:
         text = record.stack(change.stack).key_tokens.text[change.tokens].strip("·")
         return f"With {quote(text)} hidden"
     if isinstance(change, Ablate) and isinstance(change.heads, int):
+        if change.layers is None:
+            return f"Without head {change.heads} of all layers"
         return f"Without head {change.layers}.{change.heads}"
     return "With this change"
 
