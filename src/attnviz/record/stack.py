@@ -203,8 +203,8 @@ class AttentionStack(HeadNumbers):
         """Queries that may attend to one key only, in all layers and heads.
 
         The first token of a causal text is the usual example. Their weights say nothing about the
-        model. If only weights are known, these are the queries that have a single non-zero weight
-        in all layers and heads. In a long text, only the first queries are examined.
+        model. If only weights are known, these are the queries with weight on a single key, which
+        is the same in all layers and heads. In a long text, only the first queries are examined.
         """
         if self._forced_queries is None:
             self._forced_queries = self._find_forced_queries()
@@ -213,17 +213,21 @@ class AttentionStack(HeadNumbers):
     def _find_forced_queries(self) -> tuple[int, ...]:
         count = min(len(self.query_tokens), max(1, _MAX_PAIRS_EXAMINED // len(self.key_tokens)))
         queries = torch.arange(count)
+        # Whether any head with stored weights has weight on a key, (queries, keys).
+        used = torch.zeros(count, len(self.key_tokens), dtype=torch.bool)
         for attention in self._layers.values():
             stored = isinstance(attention.original, StoredWeights)
             shared = attention.shares_mask and not stored
             for head in range(1 if shared else attention.num_heads):
                 if stored:
-                    keys = attention.block([head], queries) != 0
+                    used |= (attention.block([head], queries)[0] != 0).cpu()
+                    keys = used
                 else:
                     # The model could have chosen a key that is left out.
                     left_out = attention.left_out([head], queries)
-                    keys = attention.allowed([head], queries) | left_out
-                queries = queries[keys[0].sum(dim=-1).cpu() == 1]
+                    keys = (attention.allowed([head], queries) | left_out)[0]
+                single = keys.sum(dim=-1).cpu() == 1
+                queries, used = queries[single], used[single]
                 if not len(queries):
                     return ()
         return tuple(queries.tolist())

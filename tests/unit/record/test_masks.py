@@ -250,3 +250,8 @@ def test_stored_weights_have_a_single_key_if_all_other_weights_are_zero() -> Non
     weights[1, 1, 1] = [0.5, 0.5, 0]
     record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
     assert record.stack().forced_queries == (0, 2)
+    # One head reads the own token, the other one the previous token: nothing forces a key on them.
+    own, previous = np.eye(4, dtype=np.float32), np.eye(4, k=-1, dtype=np.float32)
+    previous[0, 0] = 1
+    hard = av.AttentionRecord.from_weights([[own, previous]], ["a", "b", "c", "d"])
+    assert hard.stack().forced_queries == (0,)
