@@ -12,13 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
+from attnviz.record.softmax import row_tiles
 from attnviz.record.stack import AttentionStack
 
 # A token is a sink of a head if its mean weight exceeds that of uniform attention by more than this
 # share of the largest possible excess.
 _EXCESS = 0.3
-# Maximum number of weights that are computed at a time.
-_WEIGHTS = 1 << 24
 
 
 def sink_shares(stack: AttentionStack) -> NDArray[np.float64] | None:
@@ -31,26 +30,20 @@ def sink_shares(stack: AttentionStack) -> NDArray[np.float64] | None:
     """
     if stack.signed or stack.linear or stack.ranks or stack.key_tokens is not stack.query_tokens:
         return None
-    layers = [stack.attention(number) for number in stack.layers]
-    num_tokens = len(stack.query_tokens)
-    if any((one.num_queries, one.num_keys) != (num_tokens, num_tokens) for one in layers):
-        return None
-    is_sink = np.concatenate([_is_sink(one, one.num_heads) for one in layers])
+    is_sink = np.concatenate([_is_sink(stack.attention(number)) for number in stack.layers])
     return np.asarray(is_sink.mean(axis=0), dtype=np.float64)
 
 
-def _is_sink(attention: LayerAttention, num_heads: int) -> NDArray[np.bool_]:
+def _is_sink(attention: LayerAttention) -> NDArray[np.bool_]:
     """Return for each head and key whether the key is a sink, (heads, keys)."""
-    count = attention.num_keys
-    weight, uniform, queries = (torch.zeros(num_heads, count, dtype=torch.float64) for _ in "abc")
-    heads, step = list(range(num_heads)), max(1, _WEIGHTS // (num_heads * count))
-    for first in range(0, count, step):
-        rows = slice(first, min(count, first + step))
+    heads, count = range(attention.num_heads), attention.num_keys
+    weight, uniform, queries = torch.zeros(3, len(heads), count, dtype=torch.float64)
+    for rows in row_tiles(slice(0, count), len(heads) * count):
         allowed = attention.allowed(heads, rows)
         share = allowed.double() / allowed.sum(dim=-1, keepdim=True).clamp(min=1)
         others = allowed.clone()
         own = torch.arange(rows.start, rows.stop)
-        others[:, own - first, own] = False
+        others[:, own - rows.start, own] = False
         weight += (attention.block(heads, rows).cpu().double() * others).sum(dim=1)
         uniform += (share * others).sum(dim=1)
         queries += others.sum(dim=1)
