@@ -31,7 +31,7 @@ from attnviz.corpus.totals import (
     join_ranges,
 )
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
-from attnviz.utils.arguments import as_path, short_repr
+from attnviz.utils.arguments import as_path, format_numbers, short_repr
 
 _KIND = "head statistics"
 _FORMAT = 4
@@ -183,7 +183,7 @@ def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | 
     if header.get("format") not in _READ_FORMATS:
         raise ValueError(
             f"path={str(path)!r} has format {short_repr(header.get('format'))}, but this version "
-            f"of attnviz reads formats {' and '.join(map(str, _READ_FORMATS))}. Update attnviz."
+            f"of attnviz reads formats {format_numbers(_READ_FORMATS)}. Update attnviz."
         )
     try:
         read = msgspec.convert(header, _Header)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, describe_points
-from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions, coded
+from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
 from attnviz.pages.html import check_size_without_data, document
 from attnviz.pages.limits import check_top_keys, format_megabytes
@@ -90,12 +90,12 @@ def make_embedding_page(
         least = bare + round(_MIN_SHARE * _uncompressed(corpus, top_keys))
         if least > max_bytes:
             raise ValueError(_too_large(corpus, max_bytes, least, "at least "))
-    placing = Placing(state["scaling"], state["translate"], state["lift"])
+    placing = _placing(state)
     # Projections may fail. They come first, so that a failure is reported before the rest of the
     # page is computed, which takes seconds.
     if wait:
         finish_projection(answers, state)
-    replies = list(_projections(answers, state, placing))
+    replies = list(_projections(answers, state))
     if not replies and not wait:
         # No head of the stack has a frame yet, so the page shows the principal components.
         state = {**state, "method": "pca", "dimensions": 2}
@@ -202,18 +202,27 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
 
 def finish_projection(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> None:
     """Wait for the final result of the t-SNE or UMAP projection of the enlarged head."""
-    method, dimensions, name = state["method"], state["dimensions"], state["stack"]
-    if method == "pca" or not state["enlarged"]:
-        return
-    placing = Placing(state["scaling"], state["translate"], state["lift"])
-    settings = {key: state[key] for key in ("perplexity", "neighbors", "seed")}
-    options = PlotOptions(name, state["layer"], placing, method, dimensions, **settings)
-    answers.plot(options.of(state["heads"][0] if state["heads"] else 0), wait=True, start=False)
+    if state["method"] != "pca" and state["enlarged"]:
+        answers.plot(_plot_of(state, *_enlarged(state)), wait=True, start=False)
 
 
-def _projections(
-    answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing
-) -> Iterator[dict[str, Any]]:
+def _placing(state: Mapping[str, Any]) -> Placing:
+    return Placing(state["scaling"], state["translate"], state["lift"])
+
+
+def _enlarged(state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the layer and the number of the enlarged head."""
+    return state["layer"], state["heads"][0] if state["heads"] else 0
+
+
+def _plot_of(state: Mapping[str, Any], layer: int, head: int) -> HeadPlot:
+    """Return the plot of a head of the view's stack with the options of the view."""
+    names = ("stack", "method", "dimensions", "perplexity", "neighbors", "seed")
+    options = {name: state[name] for name in names}
+    return HeadPlot(layer=layer, head=head, placing=_placing(state), **options)
+
+
+def _projections(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield replies with plots, and their trust figures, by the view's method and dimensions.
 
     For t-SNE and UMAP, these are the plots of all heads of the stack whose projection has at least
@@ -224,12 +233,10 @@ def _projections(
     if (method, dimensions) == ("pca", 2):
         return
     stack = answers.corpus.stack(name)
-    enlarged = (state["layer"], state["heads"][0] if state["heads"] else 0)
     every = [(layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))]
-    settings = {key: state[key] for key in ("perplexity", "neighbors", "seed")}
-    for layer, head in [enlarged] if method == "pca" else every:
-        options = PlotOptions(name, layer, placing, method, dimensions, **settings)
-        plot = answers.plot(options.of(head), start=False)
+    for layer, head in [_enlarged(state)] if method == "pca" else every:
+        options = _plot_of(state, layer, head)
+        plot = answers.plot(options, start=False)
         if method != "pca" and not plot.is_projected:
             continue
         header, codes = plot.reply()
@@ -251,7 +258,7 @@ def embedding_figure(
     """
     corpus, name = answers.corpus, state["stack"]
     points = corpus.points(name)
-    placing = Placing(state["scaling"], state["translate"], state["lift"])
+    placing = _placing(state)
     # For each layer and head, coordinates from 0 to 255, (2, points), or None for a head without a
     # plot.
     codes = [

@@ -16,7 +16,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.server import RecordServer
-from attnviz.utils.arguments import function_name, short_repr
+from attnviz.utils.arguments import function_name, given_arguments, short_repr
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
@@ -108,9 +108,8 @@ class WhatIf(RecordView):
         }
         if model is None:
             arguments = {"inputs": inputs, "target": target, **options}
-            unused = [name for name, value in arguments.items() if value not in (None, False)]
-            if unused:
-                raise TypeError(f"{unused[0]}= needs model=, which is missing")
+            for name in given_arguments(WhatIf.__init__, arguments):
+                raise TypeError(f"{name}= needs model=, which is missing")
         elif inputs is None:
             raise TypeError("inputs is missing. Pass the inputs that attnviz.extract received.")
         elif not _has_weights(record):
