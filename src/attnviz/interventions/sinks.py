@@ -37,7 +37,7 @@ def sink_shares(stack: AttentionStack) -> NDArray[np.float64] | None:
 def _is_sink(attention: LayerAttention) -> NDArray[np.bool_]:
     """Return for each head and key whether the key is a sink, (heads, keys)."""
     heads, count = range(attention.num_heads), attention.num_keys
-    weight, uniform, queries = torch.zeros(3, len(heads), count, dtype=torch.float64)
+    weight, uniform, queries = torch.zeros(3, len(heads), count, dtype=torch.float64).unbind()
     for rows in row_tiles(slice(0, count), len(heads) * count):
         allowed = attention.allowed(heads, rows)
         share = allowed.double() / allowed.sum(dim=-1, keepdim=True).clamp(min=1)
