@@ -101,6 +101,25 @@ def test_all_calls_of_an_own_class_are_parts(classifier: Any, checkpoint_folder:
     ]
 
 
+def test_a_corpus_says_which_call_of_each_text_it_has(
+    classifier: Any, checkpoint_folder: Path
+) -> None:
+    class PerToken(transformers.TextClassificationPipeline):  # type: ignore[misc]
+        def _forward(self, model_inputs: Any) -> Any:
+            for _ in model_inputs["input_ids"][0]:
+                outputs = self.model(**model_inputs)
+            return outputs
+
+    pipe = pipeline_of(
+        classifier, checkpoint_folder, "text-classification", pipeline_class=PerToken
+    )
+    corpus = av.extract_corpus(pipe, [TEXT, f"{TEXT} {TEXT}"], part=1, progress=False)
+    assert corpus.notes == [
+        "Some texts: PerToken calls the model … times for this input. Only one call is read "
+        "(part=1)."
+    ]
+
+
 def test_an_own_call_leaves_no_trace(zero_shot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     before = dict(vars(zero_shot)), state_of([zero_shot.model])

@@ -122,8 +122,9 @@ _PARTIAL = re.compile(
     "truncated|The model gets|calls the model|did not prepare|not applied"
     "|does not read the text|knows no part"
 )
-# Parts of such notes that differ between texts: quotes of the text, and numbers.
-_OF_ONE_TEXT = re.compile(r"“[^”]*”|\d[\d,]*(?=[ ).])")
+# Parts of such notes that differ between texts: quotes of the text, and numbers other than those of
+# settings, such as ``part=1``.
+_OF_ONE_TEXT = re.compile(r"“[^”]*”|(?<![=\d])\d[\d,]*(?=[ ).])")
 
 
 def note_on_some_texts(note: str) -> str:
@@ -136,8 +137,8 @@ def note_on_some_texts(note: str) -> str:
     """
     if not _PARTIAL.search(note):
         return note
-    # The advice on `part` is for one record.
-    note = re.sub("The record shows call .*", "Only the first call is read.", note)
+    # The advice on other values of `part` is for one record.
+    note = re.sub(r"The record shows call \S+ (\(part=\d+\)).*", r"Only one call is read \1.", note)
     return "Some texts: " + _OF_ONE_TEXT.sub("…", note)
 
 
