@@ -7,7 +7,7 @@ A role is a pattern that a head has over a corpus, such as "induction".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import traitlets
@@ -120,14 +120,15 @@ class HeadOrder(HeadRoles):
         order = {"order": names[0]} if names else {}
         return super()._first_state(order | values, stack)
 
-    def _largest_head(self) -> tuple[str, int, int] | None:
+    def _largest_head(self, stacks: Collection[str]) -> tuple[str, int, int] | None:
         """Return stack, layer and head with the first of the order by own scores."""
         scores = self.scores.get(self.order)
         if not scores:
-            return super()._largest_head()
+            return super()._largest_head(stacks)
         numbers: list[tuple[float, tuple[str, int, int]]] = [
             (number, (name, layer, head))
             for name, rows in scores.items()
+            if name in stacks
             for layer, row in zip(self._stack_named(name).layers, rows, strict=True)
             for head, number in enumerate(row)
             if number

@@ -10,7 +10,7 @@ trait can be linked to the same trait of another view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -110,8 +110,9 @@ class HeadsView(View):
         """Return the name of the stack that is shown by default."""
         raise NotImplementedError
 
-    def _largest_head(self) -> tuple[str, int, int] | None:
-        """Return stack, layer and head with the largest number, or None if none is the largest."""
+    def _largest_head(self, stacks: Collection[str]) -> tuple[str, int, int] | None:
+        """Return stack, layer and head with the largest number in `stacks`, or None."""
+        del stacks
         return None
 
     def _first_layer(self, stack: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
@@ -36,13 +36,12 @@ from attnviz.views.trait_types import Choice, with_controls
 if TYPE_CHECKING:
     from attnviz.pages.image import Drawing
 
-# Arguments that choose heads, a token or an order of heads. If the caller passes one of them, the
-# view does not open at the head with the most distinct pattern.
-_POSITION = frozenset(
-    {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
-)
-# Arguments that choose what is shown first.
-_PLACE = frozenset({"layer", "heads", "token", "key", "prediction"})
+# Arguments that choose what is shown first. If the caller passes one of them, the view does not
+# open at the head with the largest number.
+_PLACE = frozenset({"layer", "heads", "token", "key", "prediction", "include_heads"})
+# Arguments that also choose an order of heads. If the caller passes one of them, the view does not
+# open at the head with the most distinct pattern.
+_POSITION = _PLACE | {"as_query", "order", "scores"}
 
 
 class RecordView(PositionedView):
@@ -124,8 +123,9 @@ class RecordView(PositionedView):
         opening = self._opening(traits)
         if opening is None:
             super().__init__(**traits)
-            if not {name for name, value in traits.items() if value is not None} & _PLACE:
-                self._open_at_largest()
+            passed = {name for name, value in traits.items() if value is not None}
+            if not passed & _PLACE:
+                self._open_at_largest([self.stack] if "stack" in passed else self.record.stacks)
         else:
             position = {"layer": opening["layer"], "heads": [opening["head"]]}
             super().__init__(**(traits | position))
@@ -156,20 +156,25 @@ class RecordView(PositionedView):
             return None
         return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
 
-    def _open_at_largest(self) -> None:
-        """Show the head with the largest number, if the numbers are not weights of the model."""
-        head = self._largest_head()
+    def _open_at_largest(self, stacks: Collection[str]) -> None:
+        """Show the head with the largest number, if the numbers are not weights of the model.
+
+        Only the heads of `stacks` are compared.
+        """
+        head = self._largest_head(stacks)
         if head is not None:
             stack, layer, number = head
             with self.hold_trait_notifications():
                 self.stack, self.layer = stack, layer
             self.heads = [number]
 
-    def _largest_head(self) -> tuple[str, int, int] | None:
+    def _largest_head(self, stacks: Collection[str]) -> tuple[str, int, int] | None:
         """Return stack, layer and head with the largest absolute number, or None for weights.
 
-        Return None, too, if a view would have to wait until all numbers are computed.
+        Only the shown stack is read, whatever `stacks` are. Return None, too, if a view would have
+        to wait until all numbers are computed.
         """
+        del stacks
         stack = self._stack_named(self.stack)
         if not self.opens_at_pattern or not stack.signed or stack.linear:
             return None

@@ -33,6 +33,16 @@ def test_a_given_place_is_kept() -> None:
     assert av.HeadView(record, scores=SCORES, layer=1).layer == 1
     assert position(av.HeadView(record, scores=SCORES, heads=[0])) == (0, [0])
     assert position(av.HeadView(record, scores=[[None, None], [None] * 3])) == (0, [0, 1])
+    # The view opens at a head that it offers, and in the stack that the caller chose.
+    assert position(av.ModelView(record, scores=SCORES, include_heads={1: [1]})) == (0, [])
+    model, tokenizer = av.demos.load("encoder-decoder")
+    dates = av.extract(model, "3 May 2021", target="2021", tokenizer=tokenizer)
+    scores = {"cross": [[0, 0, 0, 0], [0, 0, 9, 0]], "encoder": [[0, 1, 0, 0], [0, 0, 0, 0]]}
+    assert av.HeadView(dates, scores={"own": scores}).stack == "cross"
+    chosen = av.HeadView(dates, scores={"own": scores}, stack="encoder")
+    assert (chosen.stack, *position(chosen)) == ("encoder", 0, [1])
+    other = av.HeadView(dates, scores={"own": {"cross": scores["cross"]}}, stack="decoder")
+    assert other.stack == "decoder"
 
 
 @pytest.mark.parametrize("name", ["HeadView", "MatrixView", "Dashboard"])
