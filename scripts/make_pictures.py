@@ -99,11 +99,13 @@ def views() -> dict[str, View]:
     }
 
 
-def image_view() -> View:
-    """Return a view of two heads of the demo model that reads an image."""
+def image_view(*, upside_down: bool = False) -> View:
+    """Return a view of the demo model that reads an image: two heads, or one if upside down."""
     model, processor = av.demos.load("vision")
-    record = av.extract(model, **av.demos.example("vision"), processor=processor, name="ViT")
-    return av.HeadView(record, layer=2, heads=[1, 2], token="[CLS]")
+    image = av.demos.example("vision")["inputs"]
+    image = ImageOps.flip(image) if upside_down else image
+    record = av.extract(model, image, processor=processor, name="ViT")
+    return av.HeadView(record, layer=2, heads=[0] if upside_down else [1, 2], token="[CLS]")
 
 
 def corpus_views() -> dict[str, View]:
@@ -274,14 +276,14 @@ def draw_live(
 
 
 def draw_figures(names: list[str]) -> None:
-    """Draw the figures of docs/figures.md, which have the width of a column in a paper."""
-    for name in ("head", "matrix", "model", "image", "layers"):
+    """Draw the figures of the docs, which have the width of a column in a paper."""
+    contents = {"image": "image", "layers": "layers", "label": "layers"}
+    for name in ("head", "matrix", "model", *contents):
         figure = f"figure-{name}"
         if names and figure not in names:
             continue
-        of_image = name in ("image", "layers")
-        view = image_view() if of_image else views()[f"{name}-view"]
-        content: Any = {"content": name} if of_image else {}
+        content: Any = {"content": contents[name]} if name in contents else {}
+        view = image_view(upside_down=name == "label") if content else views()[f"{name}-view"]
         with tempfile.TemporaryDirectory() as folder:
             png = Path(folder, "figure.png")
             view.save(png, width="84mm", font_size=8, dpi=150, theme="light", **content)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -86,3 +88,22 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
         value = values[int(row["key"])]
         assert row["key score: effect"] == ("" if np.isnan(value) else f"{value:g}")
     check(page.locator("html"))
+
+
+@pytest.mark.parametrize("num_keys", [5, 40])
+def test_all_bars_of_a_matrix_have_numbers_above_their_columns(show: Show, num_keys: int) -> None:
+    tokens = words(num_keys)
+    shown = av.AttentionRecord.from_weights([shares(1, num_keys, num_keys)], tokens, model="small")
+    # The numbers of 40 columns are wider than the columns, and are turned.
+    values = np.linspace(-8, 8, num_keys)
+    effects = TokenEffects(values, 0.25, MEASURE, "mask", shown.stack().key_tokens)
+    root = show(av.MatrixView(shown, token_scores=effects, theme="light"))
+    svg = figure(root)
+    signed = re.compile(r"[+−]\d\.\d\d|0\.00")
+    numbers = [mark for mark in svg.iter(f"{SVG}text") if signed.fullmatch(mark.text or "")]
+    numbers.sort(key=lambda mark: float(mark.get("x", 0)))
+    expected = [f"{value:+.2f}" if value else "0.00" for value in values]
+    assert [(mark.text or "").replace("−", "-") for mark in numbers] == expected
+    steps = np.diff([float(mark.get("x", 0)) for mark in numbers])
+    assert np.allclose(steps, steps[0], atol=0.2)
+    assert {mark.get("transform") is not None for mark in numbers} == {num_keys == 40}

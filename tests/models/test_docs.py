@@ -43,7 +43,7 @@ RUN_ELSEWHERE = {
     path.relative_to(ROOT).as_posix(): "test_recipes.py" for path in ROOT.glob("docs/recipes/*.md")
 }
 # Pages whose blocks run for more than two seconds.
-SLOW = {"docs/atlas.md", "docs/figures.md"}
+SLOW = {"docs/atlas.md", "docs/figures.md", "docs/why-this-label.md"}
 # Allowed languages of blocks. Blocks with a misspelt language would silently not run.
 LANGUAGES = {*"python js console html latex json markdown text toml yaml".split(), ""}
 
@@ -172,6 +172,32 @@ def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
         assert float(stack.weights(layer=1)[0].sum()) == pytest.approx(expected, abs=0.05)
 
 
+def why_this_label(names: Mapping[str, Any], printed: str) -> None:
+    """Check the numbers that docs/why-this-label.md quotes."""
+    page = " ".join((ROOT / "docs/why-this-label.md").read_text(encoding="utf-8").split())
+    for quoted in re.findall(r"[Pp]rints `(.+?)`", page):
+        assert quoted in printed
+    assert printed.splitlines()[3] == "triangle 0.0000"
+    assert "mirrored: triangle 1.00\n" in printed
+    assert re.findall(r"degrees: (\w+ \S+)", printed) == ["circle 1.00"] * 2
+    stack = names["record"].stack()
+    row = np.sort(stack.weights(layer=1, head=0)[0])
+    assert row[-3:].sum() == pytest.approx(0.99, abs=0.005)
+    assert names["heads"][1][0] == pytest.approx(8.0, abs=0.05)
+    sums = {
+        (layer, head): float(names["pairs"].stack().weights(layer, head).sum())
+        for layer in range(3)
+        for head in range(4)
+    }
+    assert min(sums, key=lambda head: sums[head]) == (1, 0)
+    assert max(map(abs, sums.values())) == pytest.approx(8.35, abs=0.05)
+    assert np.nanmax(np.abs(names["patches"].values)) == pytest.approx(0.4, abs=0.05)
+    after = {label.text: label.probability for label in names["looking"].effect.candidates_after}
+    assert max(after, key=lambda label: after[label]) == "cross"
+    assert after["triangle"] == pytest.approx(0.004, abs=0.0005)
+    assert names["weights"].classes[0].probability == pytest.approx(0.9997, abs=5e-5)
+
+
 def neuron(names: Mapping[str, Any], printed: str) -> None:
     """Check the printed logit, and that the softmax of all logits gives the weights."""
     stack, query = names["stack"], names["query"]
@@ -200,6 +226,7 @@ RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "docs/install.md": install,
     "docs/reading-attention.md": reading_attention,
     "docs/views/neuron.md": neuron,
+    "docs/why-this-label.md": why_this_label,
 }
 
 

@@ -9,9 +9,11 @@
 
 import type { Range, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
-import { type Area, type Mark, transposed } from "../../draw/marks";
+import { measureText } from "../../draw/canvas";
+import { textMark } from "../../draw/figure";
+import { type Area, fontOf, type Mark, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
-import { type BarScale, barMarks } from "../plot/bars";
+import { type BarScale, barMarks, NUMBER_SIZE, NUMBERS_APART, numberedBars } from "../plot/bars";
 import {
   capital,
   isTiny,
@@ -289,6 +291,48 @@ export function effectMarks(
       ? [line(at(value - error), middle, at(value + error), middle, palette.ink)]
       : []),
   ];
+}
+
+const NUMBER_FONT = fontOf({ size: NUMBER_SIZE, font: "text" });
+
+/** Return the width of the widest number that `effectNumbers` may write, in pixels. */
+export function widestNumber(effects: TokenEffects): number {
+  const texts = effects.values.map((value) =>
+    value === null ? "" : shortEffectText(effects, value),
+  );
+  return Math.max(0, ...[...new Set(texts)].map((text) => measureText(text, NUMBER_FONT)));
+}
+
+/**
+ * Return the marks of the numbers of bars, the largest first. Omit those that would touch a larger
+ * one.
+ *
+ * @param bars values and centres of the bars along the tokens, in pixels. A null has no number.
+ * @param form "lying" beside lying bars, "level" below standing bars, or "upright" to turn the
+ *   numbers below standing bars.
+ * @param at position of the numbers across the tokens: their right end or, if level, their centre.
+ * @param limit position along the tokens that level numbers do not exceed.
+ */
+export function effectNumbers(
+  scale: EffectScale,
+  bars: readonly { value: number | null; middle: number }[],
+  form: "lying" | "level" | "upright",
+  { at, limit }: { at: number; limit: number },
+  palette: Palette,
+): Mark[] {
+  const level = form === "level";
+  const numbers = bars.flatMap(({ value, middle }) => {
+    if (value === null) return [];
+    const text = shortEffectText(scale, value);
+    const half = (level ? measureText(text, NUMBER_FONT) : NUMBER_SIZE) / 2;
+    return [{ value, text, half, at: level ? Math.min(middle, limit - half) : middle }];
+  });
+  const align = level ? "middle" : "end";
+  return numberedBars(numbers, level ? NUMBERS_APART : 0.5).map(({ text, at: along }) => {
+    const { x, y } = transposed({ x: at, y: along }, form !== "lying");
+    const turned = form === "upright" && { rotate: -90 };
+    return textMark(text, x, y, palette.ink, NUMBER_SIZE, { align, ...turned });
+  });
 }
 
 const MAX_NAME_LENGTH = 20;

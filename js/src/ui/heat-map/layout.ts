@@ -8,7 +8,7 @@ import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { patchOf } from "../../draw/patches";
-import { AXIS_HEIGHT } from "../plot/bars";
+import { AXIS_HEIGHT, NUMBERS_APART } from "../plot/bars";
 import { indicesOf, neededIndices, spanOf } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import type { Selection } from "../view/record";
@@ -74,8 +74,12 @@ export interface Layout {
    * beside the cells. 0 without these bars.
    */
   bars: BySide<number>;
-  /** Space for bars of effects above the cells, in pixels, or 0 without effects. */
-  effects: number;
+  /**
+   * Space for bars of effects above the cells, in pixels, or 0 without effects. `numbers` is the
+   * part of it, next to the cells, for the numbers of the bars, and `upright` is whether these are
+   * turned, because they are wider than the columns.
+   */
+  effects: { room: number; numbers: number; upright: boolean };
   /**
    * Height of the key labels and the bars of effects at the current zoom. It may be less than the
    * space above the cells, because a view reserves the largest height that they have at any zoom.
@@ -94,8 +98,8 @@ export interface LayoutInput {
   ratio: number;
   /** Smallest size of a cell in pixels: 1 on the screen, and less in a figure of more pixels. */
   minCell?: number;
-  /** Whether keys have bars of effects. */
-  effects?: boolean;
+  /** Width of the widest number of the bars of effects, or null if keys have no such bars. */
+  widestEffect?: number | null;
   /** Whether the record has images, whose patches may be tokens. */
   images?: boolean;
   /**
@@ -130,7 +134,9 @@ const MAX_KEY_TICK = 110;
  * Space in pixels for bars: of effects above the cells, of a pinned query below the cells, and of a
  * pinned key beside the cells.
  */
-const EFFECTS = 44;
+const EFFECTS = 40;
+/** Space in pixels for the numbers of bars of effects that are not turned. */
+const NUMBERS = 17;
 const BARS = 62;
 const BARS_WIDTH = 120;
 /** Smallest width of the plot, in pixels, at which bars beside the cells are drawn. */
@@ -324,8 +330,17 @@ export function layOut(input: LayoutInput): Layout {
   const zooms = Math.max(whole.axes.query.cell, whole.axes.key.cell) < MAX_CELL;
   const steps = zooms ? LABEL_STEPS.filter((step) => step >= wholeStep) : [];
   const heights = [wholeStep, ...steps].map((step) => keyLabelsAt(step).above);
-  const effects = input.effects ? EFFECTS : 0;
-  const top = Math.ceil(AXIS_NAME + Math.max(keyLabels.above, ...heights) + effects);
+  const widestEffect = input.widestEffect ?? null;
+  const isUpright = (step: number): boolean => step < (widestEffect ?? 0) + NUMBERS_APART;
+  // The space does not depend on the zoom. It is that for turned numbers if there are any.
+  const numbers = isUpright(printed ? tokenStep(viewport.axes.key) : wholeStep)
+    ? Math.ceil(widestEffect ?? 0) + 6
+    : NUMBERS;
+  const effects =
+    widestEffect === null
+      ? { room: 0, numbers: 0, upright: false }
+      : { room: EFFECTS + numbers, numbers, upright: isUpright(viewport.axes.key.cell) };
+  const top = Math.ceil(AXIS_NAME + Math.max(keyLabels.above, ...heights) + effects.room);
   // Centre the cells, but leave at least `right` pixels beside them for bars and diagonal labels.
   const spare = width - left - mostCells.key;
   const before = Math.max(0, Math.min(spare / 2, spare - right));
@@ -354,7 +369,7 @@ export function layOut(input: LayoutInput): Layout {
       key: selection.key === null ? 0 : barRoom,
     },
     effects,
-    above: Math.ceil(keyLabels.above + effects),
+    above: Math.ceil(keyLabels.above + effects.room),
     ...{ printed, room },
   };
   return printed ? withoutSpareRoom(layout) : layout;

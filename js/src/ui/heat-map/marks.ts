@@ -27,7 +27,13 @@ import {
   rgbOf,
   type ThemeName,
 } from "../colors/palette";
-import { effectMarks, endText, type TokenEffects, tokenEffect } from "../effects/effects";
+import {
+  effectMarks,
+  effectNumbers,
+  endText,
+  type TokenEffects,
+  tokenEffect,
+} from "../effects/effects";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
 import { AXIS_HEIGHT, type BarScale, barEnd, barGroupMarks } from "../plot/bars";
@@ -508,17 +514,17 @@ function tickTokens({ layout, grid }: HeatMap, side: Side): number[] {
  * keys, the upper edge of the bars of effects or, without them, of the cells.
  */
 function labelsEnd({ left, top, effects }: Layout, side: Side): number {
-  return side === "query" ? left : top - effects;
+  return side === "query" ? left : top - effects.room;
 }
 
 const EFFECT_SIZE = 11;
 
 /**
- * Return the bars of effects above the columns. A column with several keys shows the effect that
+ * Return the bars of effects above the columns, with their numbers. A column with several keys shows the effect that
  * has the largest absolute value.
  */
 function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
-  const room = layout.effects;
+  const { room, numbers, upright } = layout.effects;
   if (!effects || room === 0) return [];
   const columns = layout.viewport.axes.key;
   const width = Math.max(0.5, Math.min(11, columns.cell - (columns.cell > 3 ? 2 : 0)));
@@ -526,17 +532,21 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const [x, y] = [layout.left - GAP, layout.top - room];
   const title = (text: string, down: number): Mark =>
     textMark(text, x, y + down, palette.muted, EFFECT_SIZE, { align: "end" });
-  const marks: Mark[] = [
+  const bars = Array.from({ length: columns.cells }, (_, cell) => ({
+    middle: layout.left + (cell + 0.5) * columns.cell,
+    value: tokenEffect(effects, tokensOf(columns, cell)),
+  }));
+  const start = layout.top - numbers;
+  const [form, at] = upright ? (["upright", start + 1] as const) : (["level", start + 7] as const);
+  return [
     title(fitLabel(effects.name, x, font, measureText).text, 5),
     title(`±${endText(effects)}`, 18),
+    ...bars.flatMap(({ middle, value }) => {
+      const box = { x: middle - width / 2, y, width, height: room - numbers - 2 };
+      return effectMarks({ ...box, standing: true }, value, effects.end, palette);
+    }),
+    ...effectNumbers(effects, bars, form, { at, limit: layout.width }, palette),
   ];
-  for (let cell = 0; cell < columns.cells; cell++) {
-    const left = layout.left + (cell + 0.5) * columns.cell - width / 2;
-    const box = { x: left, y, width, height: room - 6, standing: true };
-    const value = tokenEffect(effects, tokensOf(columns, cell));
-    marks.push(...effectMarks(box, value, effects.end, palette));
-  }
-  return marks;
 }
 
 /**

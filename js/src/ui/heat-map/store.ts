@@ -10,6 +10,7 @@ import { combineHeads, largestOf } from "../../client/signs";
 import { figureScale, isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
+import { widestNumber } from "../effects/effects";
 import { createImagePanel, type ImagePanel } from "../image/store";
 import { tokenMatcher } from "../text/token-search";
 import type { ViewContext } from "../view/define-view";
@@ -97,7 +98,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
         ? Math.max(1 / figurePixels, context.width.value / MAX_FIGURE_CELLS)
         : 1,
       printed,
-      effects: record.tokenEffects.value !== null,
+      widestEffect: record.tokenEffects.value && widestNumber(record.tokenEffects.value),
       images: record.description.value?.images !== undefined,
     });
   });

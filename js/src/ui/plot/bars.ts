@@ -36,7 +36,7 @@ const MIN_LENGTH_CENTRED = 17;
 /** Pixels by which the numbers of standing bars may extend beyond the end of their zero line. */
 const BEYOND_LINE = 6;
 /** Smallest gap between the numbers of standing bars, in pixels. */
-const NUMBERS_APART = 4;
+export const NUMBERS_APART = 4;
 /** Font size in pixels of the numbers at the ends of bars. */
 export const NUMBER_SIZE = 10.5;
 

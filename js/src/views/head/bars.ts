@@ -15,14 +15,8 @@ import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { MAX_COLOURS } from "../../ui/colors/palette";
-import { effectMarks, endText, shortEffectText } from "../../ui/effects/effects";
-import {
-  type BarScale,
-  barEnd,
-  barGroupMarks,
-  NUMBER_SIZE,
-  numberedBars,
-} from "../../ui/plot/bars";
+import { effectMarks, effectNumbers, endText } from "../../ui/effects/effects";
+import { type BarScale, barEnd, barGroupMarks } from "../../ui/plot/bars";
 import { quoted } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
 import type { Column } from "./layout";
@@ -265,12 +259,12 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
     ? [8, centre - 7, centre + 7]
     : [centre, 30, column.extent[1] + 8];
   const look: Partial<TextMark> = standing ? {} : { align: "middle" };
-  const half = (standing ? SIGNED_NUMBER_ROOM : NUMBER_SIZE + 0.5) / 2;
-  const bars = column.labels.flatMap(({ middle }, token) => {
-    const value = effects.values[column.window[0] + token] ?? null;
-    return value === null ? [] : [{ middle, value, at: middle, half }];
+  const bars = column.labels.map(({ middle }, token) => {
+    return { middle, value: effects.values[column.window[0] + token] ?? null };
   });
-  const number = { align: standing ? "middle" : "end" } as const;
+  const [form, at] = standing
+    ? (["level", start + size + 8] as const)
+    : (["lying", start + size + numbers] as const);
   return [
     textMark(name, x, top, palette.muted, EFFECT_HEADING_SIZE, look),
     textMark(`±${endText(effects)}`, x, bottom, palette.muted, EFFECT_AXIS_SIZE, look),
@@ -279,10 +273,6 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
       const box = { ...transposed(lying, standing), standing };
       return effectMarks(box, value, effects.end, palette);
     }),
-    ...numberedBars(bars, 0).map(({ middle, value }) => {
-      const at = transposed({ x: start + size + (standing ? 8 : numbers), y: middle }, standing);
-      const text = shortEffectText(effects, value);
-      return textMark(text, at.x, at.y, palette.ink, NUMBER_SIZE, number);
-    }),
+    ...effectNumbers(effects, bars, form, { at, limit: layout.width }, palette),
   ];
 }
