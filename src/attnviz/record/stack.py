@@ -202,15 +202,21 @@ class AttentionStack(HeadNumbers):
     def forced_queries(self) -> tuple[int, ...]:
         """Queries that may attend to one key only, in all layers and heads.
 
-        The first token of a causal text is the usual example. Their weights say nothing about the
-        model. If only weights are known, these are the queries with weight on a single key, which
-        is the same in all layers and heads. In a long text, only the first queries are examined.
+        The first token of a causal text is the usual example. Their weight is 1, which says nothing
+        about the model. Other numbers than weights and ranks do, and so do weights beside a sink,
+        so they have no such queries. If only weights are known, these are the queries with weight
+        on a single key, which is the same in all layers and heads. In a long text, only the first
+        queries are examined.
         """
         if self._forced_queries is None:
             self._forced_queries = self._find_forced_queries()
         return self._forced_queries
 
     def _find_forced_queries(self) -> tuple[int, ...]:
+        originals = [attention.original for attention in self._layers.values()]
+        has_sinks = any(getattr(original, "sinks", None) is not None for original in originals)
+        if has_sinks or not (self.normalized or self.ranks):
+            return ()
         count = min(len(self.query_tokens), max(1, _MAX_PAIRS_EXAMINED // len(self.key_tokens)))
         queries = torch.arange(count)
         # Whether any head with stored weights has weight on a key, (queries, keys).

@@ -255,3 +255,18 @@ def test_stored_weights_have_a_single_key_if_all_other_weights_are_zero() -> Non
     previous[0, 0] = 1
     hard = av.AttentionRecord.from_weights([[own, previous]], ["a", "b", "c", "d"])
     assert hard.stack().forced_queries == (0,)
+
+
+def test_numbers_that_a_mask_does_not_force_have_no_such_queries() -> None:
+    tokens, lower = ["a", "b", "c"], np.tril(np.ones((3, 3), np.float32))
+    signed = av.AttentionRecord.from_weights([[lower * 0.2]], tokens, signed=True)
+    norms = av.AttentionRecord.from_weights([[lower * 0.2]], tokens, normalized=False)
+    vectors = [np.ones((1, 3, 2), np.float32)] * 2
+    record = av.AttentionRecord.from_qk([vectors[0]], [vectors[1]], tokens, causal=True)
+    sink = av.AttentionRecord.from_qk(
+        [vectors[0]], [vectors[1]], tokens, causal=True, sinks=[[0.0]]
+    )
+    # The first query gives the weight that the sink leaves to its only key.
+    assert 0 < sink.stack().weights(layer=0)[0, 0, 0] < 1
+    forced = [one.stack().forced_queries for one in (record, signed, norms, sink)]
+    assert forced == [(0,), (), (), ()]

@@ -249,20 +249,20 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     const best = isPooled(viewport) ? [] : bestKeys(viewport, grid);
     return best.length > 0 ? bestKeyInWords(viewport.keys.text, best, isWhole(viewport)) : "";
   }
+  const strongest =
+    (signed ? `Largest ${name}` : "Strongest") + (isWhole(viewport) ? "" : " in sight");
+  const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);
+  if (other)
+    return `${strongest} apart from ${other.words}: ${strongInWords(viewport, other.cell)}.`;
   const [largest = 0] = topKeys(grid.values, 1, (i) => !Number.isNaN(grid.values[i]));
   const isForced = forcedRows(viewport)[Math.floor(largest / grid.columns)];
-  const shownForced = isForced ? apartFromForced(viewport.stack) : "";
-  const strongest = (signed ? `Largest ${name}` : "Strongest") + shownForced;
-  const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
-  const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);
-  return other
-    ? `${isWhole(viewport) ? "Strongest" : "Strongest in sight"} apart from ${other.words}: ${strongInWords(viewport, other.cell)}.`
-    : `${inSight}: ${strongInWords(viewport, best)}.`;
+  const apart = isForced ? apartFromForced(viewport.stack) : "";
+  return `${strongest}${apart}: ${strongInWords(viewport, best)}.`;
 }
 
 /**
- * Return a list for each row: the positions of the keys with the largest number. Rows with only zeros
- * and rows of forced queries are omitted. Each cell must show a single weight.
+ * Return a list for each row: the positions of the keys with the largest number. Rows with only
+ * zeros and rows of forced queries are omitted. Each cell must show a single weight.
  */
 function bestKeys(viewport: Viewport, { values, rows, columns }: Grid): number[][] {
   const { axes } = viewport;

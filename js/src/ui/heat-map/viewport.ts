@@ -46,8 +46,8 @@ export interface Axis {
   level: number;
   cells: number;
   /**
-   * Size of a cell in pixels, at least 1 on the screen. If it is fractional, a pixel at the border of two cells
-   * shows their mean.
+   * Size of a cell in pixels, at least 1 on the screen. If it is fractional, a pixel at the border
+   * of two cells shows their mean.
    */
   cell: number;
 }
@@ -109,8 +109,8 @@ const SMALL_CELL = 4;
 const MIN_KEPT_SHARE = 0.95;
 
 /**
- * Return the size of a cell in pixels, at least `minCell`. A small cell is rounded down (see `SMALL_CELL`),
- * because fractional sizes would cause moiré patterns.
+ * Return the size of a cell in pixels, at least `minCell`. A small cell is rounded down (see
+ * `SMALL_CELL`), because fractional sizes would cause moiré patterns.
  */
 function sharp(pixels: number, ratio: number, minCell: number): number {
   const whole = Math.max(minCell, Math.floor(pixels * ratio + 1e-6) / ratio);

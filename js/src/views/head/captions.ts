@@ -158,9 +158,10 @@ function bestKeys({ drawn }: Lines, plan: Plan): number[][] {
 }
 
 /**
- * Describe the strongest drawn line of a query that is not forced. If its query and its key are resting tokens, describe the
- * strongest line without a resting token instead, if such a line exists. For signed numbers, resting
- * tokens are not skipped. For ranks, name the best keys instead, or return "" for several heads.
+ * Describe the strongest drawn line of a query that is not forced. If its query and its key are
+ * resting tokens, describe the strongest line without a resting token instead, if such a line exists.
+ * For signed numbers, resting tokens are not skipped. For ranks, name the best keys instead, or
+ * return "" for several heads.
  */
 function strongestLineInWords(plot: LinePlot): string {
   const { plan, lines, quantity } = plot;
@@ -173,7 +174,6 @@ function strongestLineInWords(plot: LinePlot): string {
   const [best] = strongestLines(free, 1);
   if (lines.drawn.length === 0) return "No line is drawn.";
   if (!best) return "";
-  const apart = free.length < lines.drawn.length ? apartFromForced(plan.stack) : "";
   if (name === "rank") {
     const [start, stop] = plan.keyWindow;
     const isWhole = stop - start === plan.keys.text.length;
@@ -181,13 +181,14 @@ function strongestLineInWords(plot: LinePlot): string {
       ? ""
       : bestKeyInWords(plan.keys.text, bestKeys(lines, plan), isWhole);
   }
-  if (signed) return `Largest ${name}${apart}: ${describe(best)}`;
+  if (signed) return `Largest ${name}: ${describe(best)}`;
   const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
     const others = free.filter(({ query, key }) => !resting.isQuery(query) && !resting.isKey(key));
     const [between] = strongestLines(others, 1);
     if (between) return `Strongest apart from ${resting.words}: ${describe(between)}`;
   }
+  const apart = free.length < lines.drawn.length ? apartFromForced(plan.stack) : "";
   return `Strongest${apart}: ${describe(best)}`;
 }
 

@@ -39,8 +39,8 @@ const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 /**
  * Return a CSV table with one row per visible cell. Cells without a weight are omitted. A pooled
  * cell stands for several queries or keys: `query` and `key` are the first of them, `query_stop` and
- * `key_stop` are the indices after the last, and a token is the name of the range. If the stack chooses keys, the column
- * `not_scored` says why a weight is 0: "masked" or "not chosen".
+ * `key_stop` are the indices after the last, and a token is the name of the range. If the stack
+ * chooses keys, the column `not_scored` says why a weight is 0: "masked" or "not chosen".
  */
 export function cellsCsv(heatMap: HeatMap): string {
   const { grid, layout } = heatMap;

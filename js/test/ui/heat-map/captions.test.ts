@@ -34,7 +34,8 @@ const ranks = viewport(2, 2, {}, { measure: "rank" });
 const causalRanks = viewport(2, 2, {}, { measure: "rank", causal: true });
 const WINDOWS: Partial<HeatMapState> = { query_window: [1, 3], key_window: [0, 2] };
 const partOfRanks = viewport(4, 4, WINDOWS, { measure: "rank" });
-const forced = viewport(2, 2, {}, { forced_queries: [0] });
+const FORCED = { forced_queries: [0] };
+const forced = viewport(2, 2, {}, FORCED);
 const allForced = viewport(2, 2, {}, { forced_queries: [0, 1] });
 const FOUR = [0.1, 0.9, 0.7, 0.3];
 const withError = (heatMap: Captioned): Captioned => {
@@ -98,6 +99,9 @@ describe("captions", () => {
     // The mask forces the first query to attend to the first key.
     "Layer 0, head 1. Strongest apart from the first query: “t1” to “t0”, 0.70.": sentence(
       inputOf([1, 0, 0.7, 0.3], forced),
+    ),
+    "Layer 0, head 1. Strongest in sight apart from the first query: “t1” to “t0”, 0.70.": sentence(
+      inputOf([1, 0, 0.7, 0.3], viewport(4, 4, { ...WINDOWS, query_window: [0, 2] }, FORCED)),
     ),
     "self-attention. Layer 0, head 1. Strongest: “t1” to “t0”, 0.70; “t1” to “t1”, 0.30.": summary(
       inputOf([1, 0, 0.7, 0.3], forced),
