@@ -96,11 +96,8 @@ def compare(
     else:
         raise TypeError(_FORMS)
     if not isinstance(members, Iterator):
-        for name in ("names", "tokenizer", "processor"):
-            value = names if name == "names" else options.get(name)
-            # A tuple of tokenizers is that of an encoder and that of a decoder.
-            forms = (list,) if name == "tokenizer" else (tuple, list)
-            if isinstance(value, forms) and len(value) != len(members):
+        for name, value in {"names": names, **options}.items():
+            if _is_per_member(name, value) and len(value) != len(members):
                 raise ValueError(
                     f"{name} has {len(value)} entries for {len(members)} members. Pass one per "
                     "member."
@@ -117,6 +114,13 @@ def compare(
         records = [record.merge_words() for record in records]
     notes = _shared_parameters(models, all_names) if several else []
     return Comparison(align_records(records, all_names, notes), originals=records, names=all_names)
+
+
+def _is_per_member(name: str, value: Any) -> bool:
+    """Whether the value of an argument of `compare` has one entry per member."""
+    # A tuple of tokenizers is that of an encoder and that of a decoder.
+    kinds = {"names": (tuple, list), "processor": (tuple, list), "tokenizer": (list,)}
+    return isinstance(value, kinds.get(name, ()))
 
 
 def _records(
@@ -193,9 +197,9 @@ def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int)
     from attnviz.extraction import extract
 
     own_options = dict(options)
-    for name in ("tokenizer", "processor"):
-        if isinstance(options.get(name), list if name == "tokenizer" else (tuple, list)):
-            own_options[name] = options[name][number]
+    for name, value in options.items():
+        if _is_per_member(name, value):
+            own_options[name] = value[number]
     if options.get("spool") is not None:
         folder = Path(options["spool"])
         folder.mkdir(exist_ok=True)

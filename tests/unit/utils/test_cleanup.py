@@ -107,8 +107,6 @@ def test_an_interrupted_change_has_no_holder() -> None:
     assert not switch.on
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt("block")])
 def test_a_value_is_replaced_once_and_restored_by_the_last_holder(
     error: BaseException | None,
@@ -132,6 +130,8 @@ def test_a_value_is_replaced_once_and_restored_by_the_last_holder(
     assert values == {"name": "new"}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_finds_no_lock_held() -> None:
     lock, locked = fork_safe_lock(), threading.Event()
 
