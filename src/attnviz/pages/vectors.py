@@ -252,12 +252,14 @@ def _mask_for_page(mask: Mask, pairs: tuple[int, int]) -> Mask:
 def _without_images(
     record: AttentionRecord, stacks: Mapping[str, AttentionStack]
 ) -> AttentionRecord:
-    """Return a record with `stacks`, and with the model name and the notes of `record`.
+    """Return a record with `stacks`, and with the model name, notes and classes of `record`.
 
     The result has no images. If `record` has images, a note says that they are missing.
     """
     notes = ["The images were not read from the page."] if record.images else []
-    return AttentionRecord(stacks, model=record.model, notes=[*record.notes, *notes])
+    return AttentionRecord(
+        stacks, model=record.model, notes=[*record.notes, *notes], classes=record.classes
+    )
 
 
 def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:

@@ -20,6 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import attnviz as av
 from attnviz.record.storage import page_file
+from attnviz.record.tokens import Candidate
 from unit.layers import HEADS, softmaxes, stack_of
 from unit.long_records import long_record
 from unit.page_data import bare_data_of
@@ -166,6 +167,21 @@ def test_a_page_with_images_has_the_weights_of_the_patches(tmp_path: Path) -> No
         # most 1 / 255.
         expected = record.stack().weights(layer=layer)
         assert_allclose(read.stack().weights(layer=layer), expected, atol=1.01 / 255)
+
+
+@pytest.mark.parametrize("make", [av.HeadView, av.NeuronView])
+def test_what_a_record_says_of_its_run_comes_back(
+    make: Callable[[av.AttentionRecord], Any], tmp_path: Path
+) -> None:
+    layer = captured_record().stack("self")
+    stack = layer.derive(
+        {number: layer.attention(number) for number in layer.layers}, changed="“it” (7) hidden"
+    )
+    classes = [Candidate("positive", 2, 0.75), Candidate("negative", 0, 0.25)]
+    record = av.AttentionRecord({"self": stack}, classes=classes)
+    restored = loaded(make(record).to_html(), tmp_path)
+    assert restored.classes == tuple(classes)
+    assert restored.stack().changed == "“it” (7) hidden"
 
 
 def test_a_page_with_the_strongest_keys_is_refused(tmp_path: Path) -> None:
