@@ -16,7 +16,7 @@ import ipywidgets
 import traitlets
 
 from attnviz.pages.figure import FigureArguments, parse_figure_options
-from attnviz.pages.limits import check_file_kind
+from attnviz.pages.limits import check_file_kind, check_options
 from attnviz.record.record import AttentionRecord
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
@@ -411,6 +411,8 @@ class View(anywidget.AnyWidget):
         ValueError if one of them limits the page and a picture is asked for.
         """
         kind = check_file_kind(path)
+        check_options(options.get("precision", "auto"), options.get("max_mb"))
+        state = with_controls(self.state, controls)
         if kind != "html":
             limiting = [name for name in ("max_mb", "top_keys") if options.get(name)]
             if limiting:
@@ -429,9 +431,7 @@ class View(anywidget.AnyWidget):
                 f"{next(iter(figure))}= is for pictures, but path={str(path)!r} is a page. Pass a "
                 "path that ends in .svg, .png or .pdf."
             )
-        return write_atomic(
-            file, self._page(with_controls(self.state, controls), **options).encode()
-        )
+        return write_atomic(file, self._page(state, **options).encode())
 
     def _draw(self, kind: PictureKind, figure: FigureArguments) -> bytes:
         """Return a picture of the current state as the content of a file."""

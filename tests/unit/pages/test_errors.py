@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,23 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("describe", "_embed_scores", "embed_maps", "embed_weights"):
         monkeypatch.setattr(html, name, never)
     monkeypatch.setattr("attnviz.pages.vectors._measure_errors", never)
+
+
+@pytest.mark.parametrize("name", ["x.html", "x.svg", "x.png"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "most"}, "precision='most' must be"),
+        ({"max_mb": 0}, "max_mb=0 must be greater than 0"),
+        ({"controls": "some"}, "controls='some' must be one of"),
+    ],
+)
+def test_options_of_a_page_are_checked_for_pictures_too(
+    name: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        HeadView(captured_record()).save(tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_limit_below_the_size_of_the_code_is_refused() -> None:
