@@ -160,24 +160,29 @@ class Answer:
         """Return the number for one example of a batch as a float."""
         return float(self.of(outputs, example).detach())
 
-    def noise(self, perturbed: Sequence[Any], outputs: Any = None, example: int = 0) -> float:
+    def noise(self, perturbed: Sequence[Any]) -> float:
         """Return the noise of an effect on the number. It is 0 if `perturbed` is empty.
 
-        `perturbed` has the outputs of perturbed runs of the unchanged example (see `rounding`). The
-        rounding error of a similarity of hidden states depends on both of the compared states. So
-        for a similarity, pass the `outputs` of the changed run for an example of a batch.
+        `perturbed` has the outputs of perturbed runs of the unchanged example (see `rounding`).
         """
         before = self.value(self.unchanged)
         changes = [abs(self.value(run) - before) for run in perturbed]
         if self.ids is not None:
             spreads = [self._spread(run) for run in perturbed]
             changes = list(map(max, changes, spreads))
-        noise = noise_of(changes)
-        if outputs is not None and self.of_hidden_states:
-            after = self.value(outputs, example)
-            others = [replace(self, unchanged=run).value(outputs, example) for run in perturbed]
-            noise = max(noise, noise_of([other - after for other in others]))
-        return noise
+        return noise_of(changes)
+
+    def noise_after(self, perturbed: Sequence[Any], outputs: Any, example: int = 0) -> float:
+        """Return the noise that an effect has because of the `outputs` of a changed run.
+
+        The rounding error of a similarity of hidden states depends on both of the compared states.
+        Other numbers have no such noise. `example` is the index in the batch of the changed run.
+        """
+        if not self.of_hidden_states:
+            return 0.0
+        after = self.value(outputs, example)
+        others = [replace(self, unchanged=run).value(outputs, example) for run in perturbed]
+        return noise_of([other - after for other in others])
 
     def _spread(self, perturbed: Any) -> float:
         """Return the typical change of a difference of two logits in a perturbed run.

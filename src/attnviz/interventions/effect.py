@@ -116,7 +116,7 @@ def effect_of(runner: Runner, answer: Answer, after: Any, perturbed: Sequence[An
     ValueError if the answer of the changed run is NaN or infinite.
     """
     value = answer.value(answer.unchanged)
-    noise = answer.noise(perturbed, after)
+    noise = max(answer.noise(perturbed), answer.noise_after(perturbed, after))
     effect = Effect(answer.measure, value, answer.value(after), noise, None, (), ())
     if not math.isfinite(effect.after):
         raise ValueError(

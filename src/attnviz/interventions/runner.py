@@ -359,9 +359,7 @@ class Runner:
         answer = self.answer
         if copy.row is not None:
             answer = replace(answer, position=copy.row)
-        if answer.of_hidden_states:
-            # The rounding error of a similarity depends on the changed hidden states.
-            self.noise = max(self.noise, answer.noise(self._perturbed, outputs, index))
+        self.noise = max(self.noise, answer.noise_after(self._perturbed, outputs, index))
         return answer.value(outputs, index)
 
     def _is_unchanged(self, outputs: Any, index: int) -> bool:

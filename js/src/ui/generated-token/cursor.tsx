@@ -81,14 +81,7 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
               </span>
             )}
           </p>
-          <Candidates
-            of={
-              isAmong(prediction)
-                ? prediction.candidates
-                : [...prediction.candidates, prediction.token]
-            }
-            chosen={prediction.token}
-          />
+          <Candidates of={withProduced(prediction)} chosen={prediction.token} />
         </>
       ) : (
         <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>
@@ -97,9 +90,9 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
   );
 }
 
-/** Return whether the produced token is among the candidates. */
-function isAmong({ candidates, token }: Prediction): boolean {
-  return candidates.some(({ id }) => id === token.id);
+/** Return the candidates, and also the produced token if it is not among them. */
+function withProduced({ candidates, token }: Prediction): readonly Candidate[] {
+  return candidates.some(({ id }) => id === token.id) ? candidates : [...candidates, token];
 }
 
 /** Render candidates with their probabilities, and mark the chosen one. */
