@@ -16,6 +16,7 @@ from attnviz import demos
 from attnviz.extraction import extract
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
+from attnviz.extraction.models import load
 from models.interrupts import state_of
 from models.make_models import make_model
 from models.steps import IDS, assert_predictions, own_steps, stitched
@@ -445,7 +446,7 @@ def test_settings_of_the_callers_own_call_apply_unless_generate_names_them(llama
         ),
     ):
         settings = read_generation_settings(generate, llama).for_batch(batch)
-        generated = generate_text(llama, batch, settings, **options)
+        generated = generate_text(load(llama), batch, settings, **options)
         if not isinstance(generate, GenerationConfig):
             own["repetition_penalty"] = 9.0
         expected = llama.generate(IDS, attention_mask=torch.ones_like(IDS), **own)

@@ -353,7 +353,7 @@ class _Reader:
                 raise TypeError(_several_examples(index, len(examples)))
             entry.batch = self._encoder.encode(examples[0], entry.target)
             if entry.length <= self._max_length:
-                entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
+                entry.kind = kind_of_example(entry.batch, self._encoder.loaded.accepted)
         return entry
 
     @contextmanager

@@ -239,7 +239,7 @@ def extract(
                     folder=None if spool is None else Path(spool),
                 )
                 generated = generate_text(
-                    loaded.model,
+                    loaded,
                     single,
                     of_single,
                     tokenizer=encoder.output_tokenizer(),

@@ -1,9 +1,12 @@
-"""Functions that state which inputs a model takes, and that check the ids and length of texts."""
+"""Functions that read which arguments and how many tokens a model takes, and that check ids.
+
+`attnviz.extraction.models.Loaded` has the results for one model.
+"""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,41 +15,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from attnviz.extraction.adapters import base_of, virtual_tokens
-from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS, is_encoder_decoder
+from attnviz.extraction.families import NOT_TEXT, POSITION_TABLE, is_encoder_decoder
 from attnviz.extraction.modules import ModuleScan, scan_modules
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """Kinds of input that a model takes.
-
-    Attributes
-    ----------
-    name : str
-        Name of the model's class.
-    takes_text, takes_images, takes_sounds : bool
-        Whether the model takes texts (as token ids), whether it takes images, and whether it takes
-        sounds.
-    """
-
-    name: str
-    takes_text: bool
-    takes_images: bool
-    takes_sounds: bool
-
-    def __str__(self) -> str:
-        kinds = {"texts": self.takes_text, "images": self.takes_images, "sounds": self.takes_sounds}
-        return " and ".join(kind for kind, takes in kinds.items() if takes) or "unknown inputs"
-
-    def refuse(
-        self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"
-    ) -> TypeError:
-        """Return the error for inputs that the model does not take.
-
-        `kind` describes the passed inputs, and `valid` the inputs to pass instead.
-        """
-        return TypeError(f"inputs: {self.name} takes {self}; got {kind}. Pass {valid}.")
-
 
 # Cache of the names of parameters, by function. Reading the signature at every forward would
 # take longer than running a small layer.
@@ -83,22 +53,6 @@ def shortens_logits(model: PreTrainedModel) -> bool:
         and model.can_generate()
         and module.startswith("transformers.")
     )
-
-
-def capabilities_of(model: PreTrainedModel) -> Capabilities:
-    """Return the kinds of input that a model takes.
-
-    They are read from the names of the arguments of its forward and from ``main_input_name``.
-    """
-    accepted = accepted_arguments(model)
-    main = str(getattr(model, "main_input_name", "input_ids"))
-
-    def takes(*names: str) -> bool:
-        return any(argument.startswith(names) for argument in [*accepted, main])
-
-    takes_text = "input_ids" in accepted
-    takes_images = takes(*IMAGES)
-    return Capabilities(type(model).__name__, takes_text, takes_images, takes(*SOUNDS))
 
 
 class TooManyTokensError(ValueError):
@@ -152,26 +106,30 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
         )
 
 
-def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
+def num_positions(model: PreTrainedModel) -> dict[str, int | None]:
     """Return the number of tokens for which a model has position embeddings.
 
-    For an encoder-decoder model, `decoder` selects the decoder instead of the encoder. Positions of
-    virtual tokens (learned vectors before the text) are not counted. Return None if the model has
-    no table of position embeddings.
+    The keys are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Positions of virtual
+    tokens (learned vectors before the text) are not counted. A number is None if there is no table
+    of position embeddings.
     """
-    scan = scan_modules(model)
-    side = decoder if is_encoder_decoder(model.config) else None
-    index = scan.once(("position table", side), lambda: _table_index(scan, side=side))
-    if index is None:
-        return None
-    table: Any = scan.modules[index]
-    # Subtract the first entries of a table if no token uses them: in BART because of an offset, in
-    # RoBERTa because of the padding id.
-    unused = int(getattr(table, "offset", 0))
-    if type(table) is nn.Embedding and table.padding_idx is not None:
-        unused += table.padding_idx + 1
-    virtual = None if decoder else virtual_tokens(model)
-    return int(table.num_embeddings) - unused - (0 if virtual is None else virtual.count)
+    scan, virtual = scan_modules(model), virtual_tokens(model)
+    sides: dict[str, bool | None] = {"input": None}
+    if is_encoder_decoder(model.config):
+        sides = {"input": False, "decoder": True}
+    numbers: dict[str, int | None] = {}
+    for name, side in sides.items():
+        index = scan.once(("position table", side), partial(_table_index, scan, side=side))
+        table: Any = None if index is None else scan.modules[index]
+        # Subtract the first entries of a table if no token uses them: in BART because of an
+        # offset, in RoBERTa because of the padding id.
+        unused = int(getattr(table, "offset", 0))
+        if type(table) is nn.Embedding and table.padding_idx is not None:
+            unused += table.padding_idx + 1
+        if virtual is not None and name == "input":
+            unused += virtual.count
+        numbers[name] = None if table is None else int(table.num_embeddings) - unused
+    return numbers
 
 
 def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:

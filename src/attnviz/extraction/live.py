@@ -93,7 +93,7 @@ def extract_live(
         return is_stopped()
 
     generated = generate_text(
-        loaded.model,
+        loaded,
         batch,
         settings,
         tokenizer=encoder.output_tokenizer(),

@@ -33,13 +33,8 @@ from attnviz.extraction.adapters import (
     check_adapter,
     virtual_tokens,
 )
-from attnviz.extraction.capabilities import (
-    Capabilities,
-    accepted_arguments,
-    capabilities_of,
-    parameter_names,
-)
-from attnviz.extraction.families import is_encoder_decoder
+from attnviz.extraction.capabilities import accepted_arguments, num_positions, parameter_names
+from attnviz.extraction.families import IMAGES, SOUNDS, is_encoder_decoder
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
@@ -48,7 +43,7 @@ from attnviz.utils.cleanup import Cleanup, fork_safe_lock
 
 @dataclass(frozen=True)
 class Loaded:
-    """Model with its tokenizer and processor.
+    """Model with its tokenizer and processor, and facts about it, each of which is read once.
 
     Attributes
     ----------
@@ -92,9 +87,33 @@ class Loaded:
         return accepted_arguments(self.model)
 
     @cached_property
-    def capabilities(self) -> Capabilities:
-        """Kinds of input that the model takes."""
-        return capabilities_of(self.model)
+    def takes(self) -> dict[str, bool]:
+        """Whether the model takes ``"texts"`` (as token ids), ``"images"`` and ``"sounds"``."""
+        main = str(getattr(self.model, "main_input_name", "input_ids"))
+        names = [*self.accepted, main]
+        return {
+            "texts": "input_ids" in self.accepted,
+            "images": any(name.startswith(IMAGES) for name in names),
+            "sounds": any(name.startswith(SOUNDS) for name in names),
+        }
+
+    @cached_property
+    def num_positions(self) -> dict[str, int | None]:
+        """Number of positions for the tokens of each token sequence, or None without a limit."""
+        return num_positions(self.model)
+
+    def refuse(
+        self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"
+    ) -> TypeError:
+        """Return the error for inputs that the model does not take.
+
+        `kind` describes the passed inputs, and `valid` the inputs to pass instead.
+        """
+        kinds = " and ".join(name for name, takes in self.takes.items() if takes)
+        return TypeError(
+            f"inputs: {type(self.model).__name__} takes {kinds or 'unknown inputs'}; got {kind}. "
+            f"Pass {valid}."
+        )
 
     @property
     def virtual(self) -> VirtualTokens | None:

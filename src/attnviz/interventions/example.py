@@ -116,9 +116,8 @@ class Example:
         watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
         """Generate text with the example as the prompt. `watch` is as for `generate_text`."""
-        model = self.loaded.model
         return generate_text(
-            model,
+            self.loaded,
             self._encoded(),
             settings,
             tokenizer=self.encoder.output_tokenizer(),

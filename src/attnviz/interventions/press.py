@@ -39,7 +39,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
     has an encoder, if its input is not token ids, or if the press changes keys or values.
     """
     model = example.loaded.model
-    arguments = arguments_of(model, example.batch) | {"use_cache": True}
+    arguments = arguments_of(example.loaded, example.batch) | {"use_cache": True}
     if "input_ids" not in arguments or example.loaded.is_encoder_decoder:
         raise NotImplementedError("keep: a press needs a decoder-only model and a text")
     length = arguments["input_ids"].shape[-1]

@@ -213,7 +213,7 @@ class Runner:
     @property
     def arguments(self) -> Arguments:
         """Arguments of the model for the example alone."""
-        return arguments_of(self.model, self.example.batch, self._logits)
+        return arguments_of(self.example.loaded, self.example.batch, self._logits)
 
     def answers(
         self, copies: Sequence[Copy], unchanged: Copy = Copy(), *, doing: str, unit: str

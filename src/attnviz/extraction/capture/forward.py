@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import accepted_arguments, shortens_logits
+from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.collector import Collector, Observer
 from attnviz.extraction.capture.memory import (
@@ -91,7 +91,7 @@ def run_forward(
     """
     may_repeat, trace_all = trace_all is None, bool(trace_all)
     copied = options
-    arguments = arguments_of(loaded.model, batch, logits or 1)
+    arguments = arguments_of(loaded, batch, logits or 1)
     while True:
         collector = Collector(
             loaded,
@@ -169,7 +169,7 @@ def run_uncompiled(modules: Sequence[nn.Module], undo: Cleanup) -> None:
         _uncompiled.hold(undo)
 
 
-def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
+def arguments_of(loaded: Loaded, batch: Batch, logits: int = 1) -> dict[str, Any]:
     """Return the arguments for the forward of a model, on the model's device.
 
     Unless the batch sets `use_cache` or may contain packed texts (several texts in one row), the
@@ -177,13 +177,13 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     positions: for at least `logits` positions, and for all positions that predict tokens of a
     produced text (a text that the model generated or was forced to produce).
     """
+    model = loaded.model
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
-    accepted = accepted_arguments(model)
     # If positions are passed without a mask, and the cache is off, transformers interprets
     # positions that restart at 0 as several packed texts. So do not turn the cache off in this
     # case.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
-    if "use_cache" in accepted and not packed:
+    if "use_cache" in loaded.accepted and not packed:
         arguments.setdefault("use_cache", False)
     if shortens_logits(model):
         # Pass a slice instead of a number. If Gemma 4 gets a number, it skips the other positions

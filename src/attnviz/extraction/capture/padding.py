@@ -45,7 +45,7 @@ def notes_on_padding(loaded: Loaded, batch: Batch, outputs: Any) -> list[list[st
             evaluate(modules, undo)
             run_uncompiled(modules, undo)
             attend_fully(model, len(unpadded), undo)
-            alone = _output_of_text(model(**arguments_of(model, singles[number])))
+            alone = _output_of_text(model(**arguments_of(loaded, singles[number])))
         if alone is None or alone.dim() != output.dim() or len(output) != batch.size:
             continue
         own, alone = output[number], alone[0]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import (
-    check_ids,
-    check_length,
-    num_positions,
-)
+from attnviz.extraction.capabilities import check_ids, check_length
 from attnviz.extraction.families import CACHES, TOKENIZER_EXTRAS, has_codebooks
 from attnviz.extraction.inputs.batch import (
     Batch,
@@ -108,13 +104,7 @@ class Encoder:
         self.title = name or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
-        self._num_positions: Callable[..., int | None] = cache(partial(num_positions, loaded.model))
-        self._truncation = Truncation(
-            loaded.model, read_truncation(truncation), self._num_positions
-        )
-        #: Names of the arguments that the model takes.
-        self.accepted = loaded.accepted
-        self._encoder_decoder = loaded.is_encoder_decoder
+        self._truncation = Truncation(loaded, read_truncation(truncation))
 
     def encode(
         self,
@@ -136,9 +126,9 @@ class Encoder:
         limit only the total length).
         """
         generating = settings is not None
-        check_target(self._model, example, target, decoder_input_ids, generating=generating)
+        check_target(self.loaded, example, target, decoder_input_ids, generating=generating)
         added, num_new_tokens = None, 0
-        if not self._encoder_decoder:
+        if not self.loaded.is_encoder_decoder:
             if target is not None:
                 added = self._ids_after_prompt(target)
                 num_new_tokens = added.shape[1]
@@ -146,14 +136,14 @@ class Encoder:
                 num_new_tokens = settings.max_new_tokens or 1
         answer = _Answer(generating or target is not None, num_new_tokens)
         # With truncation=True, the target of a decoder is truncated whatever the inputs are.
-        truncates_target = self._encoder_decoder and target is not None
+        truncates_target = self.loaded.is_encoder_decoder and target is not None
         if not (truncates_target and self._truncation.limit is True):
             self._check_truncation(example)
         with Cleanup() as undo, undo:
             readings = watch_tokenizers(undo)
             batch = self._read(example, answer)
             batch.notes += self._notes_on_texts(batch, readings)
-            if self._encoder_decoder:
+            if self.loaded.is_encoder_decoder:
                 self._add_decoder(batch, target, decoder_input_ids, readings)
         batch.notes += self.loaded.notes
         batch.readings += readings
@@ -162,12 +152,12 @@ class Encoder:
         if added is not None:
             append_target(self._model, batch, added, self.tokenizer(required=True))
         if settings is not None:
-            note_padding(self._model, batch, settings.for_batch(batch))
+            note_padding(self.loaded, batch, settings.for_batch(batch))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
             if name == "decoder" and decoder_input_ids is not None:
                 argument = "decoder_input_ids"
-            bound = self._num_positions(decoder=name == "decoder")
+            bound = self.loaded.num_positions[name]
             check_length(self._model, sequence.length, argument, bound)
         return batch
 
@@ -179,7 +169,7 @@ class Encoder:
         if (
             self._several
             and any(map(_pads_before, readings))
-            and self._num_positions(decoder=False)
+            and self.loaded.num_positions["input"]
         ):
             notes.append(
                 "The text was read alone. Beside longer texts, "
@@ -205,7 +195,7 @@ class Encoder:
         if kind_of(example) in ("text", "pair"):
             _check_not_empty(example)
         example = as_picture(self.loaded, example)
-        is_encoded = _is_encoded(example, self.accepted)
+        is_encoded = _is_encoded(example, self.loaded.accepted)
         call, notes = own_call(self.loaded, None if is_encoded else example, self._part)
         if call is not None:
             batch = self._encode_mapping(call.arguments)
@@ -285,7 +275,7 @@ class Encoder:
         """
         keep_first_window(self._model, batch)
         added = generated.ids[generated.prefix :]
-        if self._encoder_decoder:
+        if self.loaded.is_encoder_decoder:
             # The decoder predicts the last token but does not read it, so its input has all ids
             # except the last one.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
@@ -363,9 +353,9 @@ class Encoder:
 
     def _encode_text(self, text: str | tuple[str, str], answer: _Answer) -> Batch:
         parts = (text,) if isinstance(text, str) else text
-        capabilities = self.loaded.capabilities
-        if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
-            raise capabilities.refuse("a text")
+        takes = self.loaded.takes
+        if not takes["texts"] and any(takes.values()):
+            raise self.loaded.refuse("a text")
         tokenizer = self.tokenizer(required=True)
         options = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
         return self._batch_of_text(call_reader(tokenizer, *parts, return_tensors="pt", **options))
@@ -405,7 +395,7 @@ class Encoder:
         The model gets only those results of the tokenizer that it takes, but always the ids and the
         attention mask.
         """
-        taken = {"input_ids", "attention_mask", *self.accepted}
+        taken = {"input_ids", "attention_mask", *self.loaded.accepted}
         return self._encode_mapping(
             {name: value for name, value in encoded.items() if name in taken}
         )
@@ -468,7 +458,7 @@ class Encoder:
                     rows, getattr(mapping, "encodings", None) or (), strict=False
                 )
             ]
-        if self._encoder_decoder:
+        if self.loaded.is_encoder_decoder:
             if labels is not None and "decoder_input_ids" not in arguments:
                 arguments["decoder_input_ids"] = shift_labels(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
@@ -599,7 +589,7 @@ class Encoder:
             ]
         elif (
             "input_ids" in batch.arguments
-            and "decoder_input_ids" in self.accepted
+            and "decoder_input_ids" in self.loaded.accepted
             and "decoder_input_ids" not in batch.arguments
             and not self._model.can_generate()
         ):

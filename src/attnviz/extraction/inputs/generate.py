@@ -24,15 +24,9 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from attnviz.extraction.capabilities import (
-    TooManyTokensError,
-    accepted_arguments,
-    num_positions,
-    parameter_names,
-)
-from attnviz.extraction.families import is_encoder_decoder
+from attnviz.extraction.capabilities import TooManyTokensError, parameter_names
 from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_model
-from attnviz.extraction.models import evaluate
+from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
@@ -189,7 +183,7 @@ def _options(value: Any) -> dict[str, Any]:
 
 
 def generate_text(
-    model: PreTrainedModel,
+    loaded: Loaded,
     batch: Batch,
     settings: GenerationSettings,
     *,
@@ -201,7 +195,7 @@ def generate_text(
 
     Parameters
     ----------
-    model : PreTrainedModel
+    loaded : Loaded
         The model.
     batch : Batch
         Batch of one example.
@@ -224,7 +218,8 @@ def generate_text(
     NotImplementedError
         If the model generates something other than one text of tokens.
     """
-    arguments, prompt = _model_inputs(model, batch)
+    model: Any = loaded.model
+    arguments, prompt = _model_inputs(loaded, batch)
     options = dict(settings.options)
     if settings.setting("stop_strings") or settings.setting("token_healing"):
         options.setdefault("tokenizer", tokenizer)
@@ -236,7 +231,7 @@ def generate_text(
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
     processors = LogitsProcessorList(options.pop("logits_processor", None) or [])
     with Cleanup() as undo, undo:
-        watcher = _Watcher(model, settings, prompt, on_token)
+        watcher = _Watcher(loaded, settings, prompt, on_token)
         evaluate(modules_of(model), undo)
         if settings.quiet:
             # Lower the model's `min_length` if it exceeds the maximum length, because transformers
@@ -256,7 +251,7 @@ def generate_text(
         criteria.append(watcher)
         processors.append(watcher.before_choice)
         try:
-            result: Any = model.generate(
+            result = model.generate(
                 **arguments, **options, stopping_criteria=criteria, logits_processor=processors
             )
         except IndexError as error:
@@ -279,15 +274,15 @@ def generate_text(
     return generated
 
 
-def _model_inputs(
-    model: PreTrainedModel, batch: Batch
-) -> tuple[dict[str, Any], torch.Tensor | None]:
+def _model_inputs(loaded: Loaded, batch: Batch) -> tuple[dict[str, Any], torch.Tensor | None]:
     """Return the inputs of a generation, and the ids of the prompt, (1, tokens), or None.
 
     An encoder-decoder model, or a model that gets only an image, has no prompt.
     """
-    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
-    if is_encoder_decoder(model.config):
+    arguments = {
+        name: moved_to_model(loaded.model, value) for name, value in batch.arguments.items()
+    }
+    if loaded.is_encoder_decoder:
         return arguments, None
     if "input_ids" not in arguments:
         if "inputs_embeds" in arguments:
@@ -311,12 +306,12 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        loaded: Loaded,
         settings: GenerationSettings,
         prompt: torch.Tensor | None,
         on_token: Callable[[Generated], bool] | None,
     ) -> None:
-        self._model = model
+        self._loaded = loaded
         self._settings = settings
         self._on_token = on_token
         # Ids with which the model starts, (tokens,), on the CPU.
@@ -329,7 +324,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
 
     def _begin(self, start: torch.Tensor) -> None:
         self._start = start.cpu()
-        _check_positions(self._model, self._settings, len(start))
+        _check_positions(self._loaded, self._settings, len(start))
 
     def before_choice(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Observe the ids with which the model starts. Return `scores`.
@@ -340,8 +335,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         """
         if scores.dim() != 2:
             raise NotImplementedError(
-                f"generate: {type(self._model).__name__} chooses several tokens at once, so no "
-                "single forward has the attention of the generation. Generate the text yourself "
+                f"generate: {type(self._loaded.model).__name__} chooses several tokens at once, so "
+                "no single forward has the attention of the generation. Generate the text yourself "
                 "and pass its ids as inputs."
             )
         ids, start = input_ids[0], self._start
@@ -388,9 +383,9 @@ def _starts(ids: torch.Tensor, start: torch.Tensor) -> bool:
     return torch.equal(ids[: len(start)].cpu(), start)
 
 
-def _check_positions(model: PreTrainedModel, settings: GenerationSettings, before: int) -> None:
-    encoder_decoder = is_encoder_decoder(model.config)
-    bound = num_positions(model, decoder=encoder_decoder)
+def _check_positions(loaded: Loaded, settings: GenerationSettings, before: int) -> None:
+    encoder_decoder = loaded.is_encoder_decoder
+    bound = loaded.num_positions["decoder" if encoder_decoder else "input"]
     if bound is None:
         return
     # In an encoder-decoder model, the decoder does not read the last token, so that token needs no
@@ -403,12 +398,12 @@ def _check_positions(model: PreTrainedModel, settings: GenerationSettings, befor
             is_total = settings.max_new_tokens is None
             remedy = f"Pass at most {f'max_length={before + free}' if is_total else free}."
         raise TooManyTokensError(
-            f"generate: {num_new} tokens are too many. {type(model).__name__} has {bound} "
+            f"generate: {num_new} tokens are too many. {type(loaded.model).__name__} has {bound} "
             f"positions, {before} of them used. {remedy}"
         )
 
 
-def note_padding(model: PreTrainedModel, batch: Batch, settings: GenerationSettings) -> None:
+def note_padding(loaded: Loaded, batch: Batch, settings: GenerationSettings) -> None:
     """Add notes to examples whose text may differ from that of `generate` for the whole batch.
 
     Each example is generated alone, without padding.
@@ -417,13 +412,13 @@ def note_padding(model: PreTrainedModel, batch: Batch, settings: GenerationSetti
         return
     sequence = batch.sequences["input"]
     # Other models get positions that do not count padding.
-    counted = "position_ids" not in accepted_arguments(model)
+    counted = "position_ids" not in loaded.accepted
     sampled = batch.size > 1 and "sampling" in settings.method
     batch.example_notes = batch.example_notes or [[] for _ in range(batch.size)]
     for notes, unpadded in zip(batch.example_notes, sequence.unpadded, strict=True):
         before = unpadded is not None and int(unpadded[0]) > 0
         after = unpadded is not None and int(unpadded[-1]) < sequence.length - 1
-        if sampled or (before and counted) or (after and not is_encoder_decoder(model.config)):
+        if sampled or (before and counted) or (after and not loaded.is_encoder_decoder):
             notes.append(
                 "The text was generated alone, without padding. From the whole batch, the model "
                 "may generate another text."

@@ -82,19 +82,18 @@ def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Proce
     ValueError if the model does not take the example, if the image or sound is invalid, or if no
     processor is found.
     """
-    capabilities = loaded.capabilities
+    takes = loaded.takes
     if is_media_and_text(example):
         sound = any(map(is_sound, example))
-        takes_media = capabilities.takes_sounds if sound else capabilities.takes_images
-        if not (capabilities.takes_text and takes_media):
-            raise capabilities.refuse("a sound with a text" if sound else "an image with a text")
+        if not (takes["texts"] and takes["sounds" if sound else "images"]):
+            raise loaded.refuse("a sound with a text" if sound else "an image with a text")
         return _encode_with_text(loaded, example, sound=sound, expects_answer=expects_answer)
     is_array = isinstance(example, np.ndarray | torch.Tensor)
-    without_text = is_array and not capabilities.takes_text
-    if is_sound(example) or (without_text and capabilities.takes_sounds):
+    without_text = is_array and not takes["texts"]
+    if is_sound(example) or (without_text and takes["sounds"]):
         return _encode_sound(loaded, example)
     is_image_array = without_text or (is_array and example.ndim == 3)
-    if is_image(example) or (is_image_array and capabilities.takes_images):
+    if is_image(example) or (is_image_array and takes["images"]):
         return _encode_image(loaded, example)
     return None
 
@@ -106,9 +105,8 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
     model takes no texts, or neither images nor sounds. Raise ValueError if the processor or its
     chat template is missing.
     """
-    capabilities = loaded.capabilities
-    if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
-        raise capabilities.refuse("a chat with images or sounds")
+    if not (loaded.takes["texts"] and (loaded.takes["images"] or loaded.takes["sounds"])):
+        raise loaded.refuse("a chat with images or sounds")
     processor = _processor(loaded, "of both", "chat messages with images or sounds")
     if not takes_chats(processor):
         raise ValueError(
@@ -186,11 +184,10 @@ def _processor(
 
 
 def _encode_image(loaded: Loaded, image: Any) -> Processed:
-    capabilities = loaded.capabilities
-    if not capabilities.takes_images:
-        raise capabilities.refuse("an image")
-    if capabilities.takes_text:
-        raise capabilities.refuse("an image without a text", "(image, text)")
+    if not loaded.takes["images"]:
+        raise loaded.refuse("an image")
+    if loaded.takes["texts"]:
+        raise loaded.refuse("an image without a text", "(image, text)")
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
         return {"pixel_values": image if image.dim() == 4 else image[None]}, None
@@ -202,9 +199,8 @@ def _encode_image(loaded: Loaded, image: Any) -> Processed:
 
 
 def _encode_sound(loaded: Loaded, sound: Any) -> Processed:
-    capabilities = loaded.capabilities
-    if not capabilities.takes_sounds:
-        raise capabilities.refuse("a sound (an array of floating point)")
+    if not loaded.takes["sounds"]:
+        raise loaded.refuse("a sound (an array of floating point)")
     processor = _processor(loaded, "of sounds", "a sound")
     extractor = getattr(processor, "feature_extractor", processor)
     rate = extractor.sampling_rate
@@ -224,9 +220,8 @@ def as_picture(loaded: Loaded, example: Any) -> Any:
     if not isinstance(example, np.ndarray | torch.Tensor) or is_sound(example):
         return example
     are_pixels = isinstance(example, torch.Tensor) and example.is_floating_point()
-    takes = loaded.capabilities
-    is_image_array = example.ndim == 3 or (example.ndim == 2 and not takes.takes_text)
-    if are_pixels or not is_image_array or not takes.takes_images:
+    is_image_array = example.ndim == 3 or (example.ndim == 2 and not loaded.takes["texts"])
+    if are_pixels or not is_image_array or not loaded.takes["images"]:
         return example
     from PIL import Image
 

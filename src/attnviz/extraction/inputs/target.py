@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import accepted_arguments
-from attnviz.extraction.families import NOT_TEXT, family_of, is_encoder_decoder
+from attnviz.extraction.families import NOT_TEXT, family_of
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -22,7 +21,7 @@ from attnviz.extraction.inputs.batch import (
     check_can_append,
     moved_to_model,
 )
-from attnviz.extraction.models import evaluate, first_call
+from attnviz.extraction.models import Loaded, evaluate, first_call
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
 from attnviz.extraction.tokens.text import read_tokens
 from attnviz.record.tokens import Tokens, number_words
@@ -33,7 +32,7 @@ _GENERATED_TYPE = 1
 
 
 def check_target(
-    model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
+    loaded: Loaded, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
     """Raise ValueError if arguments for the text to produce contradict each other or the model.
 
@@ -46,8 +45,8 @@ def check_target(
     - A text is to be produced, and the model is neither causal nor an encoder-decoder model.
     - The decoder of an encoder-decoder model that can generate needs a text, and none is set.
     """
+    model, encoder_decoder = loaded.model, loaded.is_encoder_decoder
     name = type(model).__name__
-    encoder_decoder = is_encoder_decoder(model.config)
     generates = encoder_decoder and model.can_generate()
     labelled = isinstance(example, Mapping) and "labels" in example
     if generating and (target is not None or labelled):
@@ -72,7 +71,7 @@ def check_target(
     if isinstance(example, Mapping):
         has_text = has_text or "decoder_input_ids" in example
     # Decoders that take no ids, such as those that detect objects in images, need no text.
-    accepted = accepted_arguments(model)
+    accepted = loaded.accepted
     if generates and "decoder_input_ids" in accepted and not has_text:
         raise _missing_target(model)
     if "decoder_input_values" in accepted and not (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
+from attnviz.extraction.models import Loaded
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.utils.arguments import whole_number
@@ -69,22 +71,15 @@ def _num_tokens(reading: Reading) -> int:
 _NOT_TRUNCATED = (None, False, "do_not_truncate")
 
 
+@dataclass(frozen=True)
 class Truncation:
     """Truncation of texts for one model. ``bool(truncation)`` is whether texts are truncated.
 
-    `limit` is a result of `read_truncation`. `num_positions` returns the number of positions of the
-    model, or of its decoder if `decoder` is True (see `capabilities.num_positions`).
+    `limit` is a result of `read_truncation`.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        limit: bool | int,  # noqa: FBT001 - a union
-        num_positions: Callable[..., int | None],
-    ) -> None:
-        self._model = model
-        self.limit = limit
-        self._num_positions = num_positions
+    loaded: Loaded
+    limit: bool | int
 
     def __bool__(self) -> bool:
         return self.limit is not False
@@ -121,7 +116,7 @@ class Truncation:
         """
         if not self:
             return None
-        limits = [self._num_positions(decoder=decoder)]
+        limits = [self.loaded.num_positions["decoder" if decoder else "input"]]
         follows_model = self.limit is True or decoder
         if follows_model:
             limits.append(getattr(tokenizer, "model_max_length", None))
@@ -129,7 +124,7 @@ class Truncation:
                 # Models with rotary position embeddings have no table of positions. Use the
                 # maximum length in their configuration, which num_positions does not read. T5Gemma
                 # has a configuration for each of encoder and decoder.
-                config: Any = self._model.config
+                config: Any = self.loaded.model.config
                 if not decoder and isinstance(getattr(config, "encoder", None), PreTrainedConfig):
                     config = config.encoder
                 config = config.get_text_config()
