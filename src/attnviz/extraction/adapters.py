@@ -7,12 +7,13 @@ Adapters are those of the library PEFT: small modules that are trained in additi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnviz.extraction.inputs.batch import TokenSequence
+if TYPE_CHECKING:
+    from attnviz.extraction.inputs.batch import TokenSequence
 
 # Kinds of adapters (PEFT's names) that put learned vectors before the embeddings of a text.
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
@@ -70,9 +71,10 @@ class VirtualTokens:
             return dict(sequences)
         text = sequences["input"]
         front = torch.arange(self.count)
-        longer = TokenSequence(
-            text.length + self.count,
-            [
+        longer = replace(
+            text,
+            length=text.length + self.count,
+            unpadded=[
                 None if positions is None else torch.cat([front, positions + self.count])
                 for positions in text.unpadded
             ],

@@ -6,16 +6,16 @@ observed, its texts and ids are known exactly, whatever code makes the call.
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from attnviz.utils.cleanup import Cleanup, SharedChange
+from attnviz.extraction.models import named_arguments
+from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,6 @@ _observed = _Observed()
 # Methods that encode texts. A class may override any of them, and an override need not call the
 # method of its parent class.
 _METHODS = ("__call__", "encode", "_encode_plus")
-# The methods that are replaced now, by class and name: the method and its replacement.
-_replaced: dict[tuple[type, str], tuple[Any, Any]] = {}
 
 
 def watch_tokenizers(undo: Cleanup) -> list[Reading]:
@@ -119,7 +117,9 @@ def watch_tokenizers(undo: Cleanup) -> list[Reading]:
     """
     readings: list[Reading] = []
     undo.add(partial(_forget, readings))
-    _watching.hold(undo)
+    for owner in _classes(PreTrainedTokenizerBase):
+        for name in vars(owner).keys() & set(_METHODS):
+            _replacement_of(owner, name).hold(undo)
     _observed.lists.append(readings)
     return readings
 
@@ -130,29 +130,17 @@ def _forget(readings: list[Reading]) -> None:
         _observed.call = None
 
 
-def _apply() -> None:
-    for owner in _classes(PreTrainedTokenizerBase):
-        for name in _METHODS:
-            function = vars(owner).get(name)
-            _, replacement = _replaced.get((owner, name), (None, None))
-            if function is not None and function is not replacement:
-                replacement = _observing(function)
-                _replaced[owner, name] = (function, replacement)
-                setattr(owner, name, replacement)
-
-
-def _revert() -> None:
-    for (owner, name), (function, replacement) in _replaced.items():
-        # Another library may have replaced the method in the meantime. Its function then stays.
-        if vars(owner).get(name) is replacement:
-            setattr(owner, name, function)
-    _replaced.clear()
-
-
 def _classes(owner: type[Any]) -> Iterator[type[Any]]:
     yield owner
     for subclass in type.__subclasses__(owner):
         yield from _classes(subclass)
+
+
+@cache
+def _replacement_of(owner: type[Any], name: str) -> SharedReplacement[Callable[..., Any]]:
+    return SharedReplacement(
+        partial(getattr, owner, name), partial(setattr, owner, name), _observing
+    )
 
 
 def _observing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,7 +150,8 @@ def _observing(function: Callable[..., Any]) -> Callable[..., Any]:
     def observing(tokenizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not _observed.lists:
             return function(tokenizer, *args, **kwargs)
-        arguments = _arguments(function, tokenizer, args, kwargs)
+        arguments = named_arguments(function, (tokenizer, *args), kwargs)
+        arguments.pop("self", None)
         before = [(readings, len(readings)) for readings in _observed.lists]
         outermost = _observed.call is None
         if outermost:
@@ -191,24 +180,6 @@ def _is_known(reading: Reading, nested: Sequence[Reading]) -> bool:
         and (entry.texts == reading.texts or entry.ids == reading.ids)
         for entry in nested
     )
-
-
-@lru_cache(maxsize=256)
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(function)
-
-
-def _arguments(
-    function: Callable[..., Any], tokenizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the arguments of a call by their names, or none if they do not fit the function."""
-    try:
-        bound = _signature(function).bind(tokenizer, *args, **kwargs).arguments
-    except TypeError:
-        return {}
-    _, *arguments = bound.items()
-    named: dict[str, Any] = bound.get("kwargs", {})
-    return named | {name: value for name, value in arguments if name not in ("args", "kwargs")}
 
 
 def _readings(
@@ -282,6 +253,3 @@ def _id_rows(values: Any) -> list[tuple[int, ...]]:
         for row in rows
     )
     return list(map(tuple, rows)) if are_ids else []
-
-
-_watching = SharedChange(_apply, _revert)
