@@ -38,18 +38,11 @@ class ImageLayout:
     grids : list of tuple of int
         Number of rows and columns of patches of each image. A film counts as one image for each
         patch along time.
-    padding : int
-        Number of padding tokens after the patches.
-    sizes : list of tuple of int, or None
-        Height and width in pixels of each image without padding, if images may be padded to a
-        common size. None for all other layouts.
     block : int
         Size n if the model's input has the patches in blocks of n x n patches, else 1.
     """
 
     grids: list[tuple[int, int]]
-    padding: int = 0
-    sizes: list[tuple[int, int]] | None = None
     block: int = 1
 
 
@@ -70,12 +63,9 @@ def arrange_patches(
     shapes = arguments.get("spatial_shapes")
     if isinstance(shapes, torch.Tensor) and pixels.dim() == 3:
         return _padded_layout(layers, shapes, pixels.shape[1])
-    if pixels.dim() != 4:
+    if pixels.dim() != 4 or not any(layers.windows):
         return None
-    if any(layers.windows):
-        return _arrange_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
-    sizes = arguments.get("image_sizes")
-    return _layout_in_pages(model, layers, pixels, sizes)
+    return _arrange_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
 
 
 def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
@@ -86,33 +76,8 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
     """
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
-    rows, columns = (int(number) for number in shapes[0])
-    return ImageLayout([(rows, columns)], padding=length - rows * columns)
-
-
-def _layout_in_pages(
-    model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
-) -> ImageLayout | None:
-    """Return the layout of images that may be padded to a common size (Pixtral).
-
-    Each image is at the top left of a padded image, which is called its page here. `sizes` is a
-    tensor with the height and width in pixels of each image. If it is None, each image fills its
-    page. Return None if there are several examples, if an image is larger than its page, or if no
-    patch size of the model gives the number of queries and keys.
-    """
-    if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
-        return None
-    page = (pixels.shape[-2], pixels.shape[-1])
-    contents = [page] * len(pixels)
-    if isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2):
-        contents = [(int(height), int(width)) for height, width in sizes.tolist()]
-    if any(height > page[0] or width > page[1] for height, width in contents):
-        return None
-    for patch in patch_sizes(model.config):
-        grids = [(height // patch[0], width // patch[1]) for height, width in contents]
-        if sum(rows * columns for rows, columns in grids) == layers.shape()[0]:
-            return ImageLayout(grids, sizes=contents)
-    return None
+    rows, columns = shapes[0].tolist()
+    return ImageLayout([(rows, columns)])
 
 
 def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
@@ -203,7 +168,7 @@ def _arrange_windows(
         # supported, so compare `side` with the size that the attention module states.
         if stage is None or (windows and size not in (side, (side, side), [side, side])):
             return None
-        layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
+        layout = ImageLayout([stage[0]])
         if windows:
             orders[number] = _window_order(*stage, side, shift)
     for number, order in orders.items():

@@ -9,9 +9,10 @@ belongs to a grid of patches among the tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes,
 from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
+    image_sizes_of,
     numbered,
     patch_tokens,
     pictures,
@@ -86,6 +88,7 @@ class RecordTokens:
             if layers.stack in ("vision", "encoder")
         }
         self._layouts = {name: layout for name, layout in layouts.items() if layout is not None}
+        self._image_sizes = image_sizes_of(batch.arguments) if batch.size == 1 else None
         block = max((layout.block for layout in self._layouts.values()), default=1)
         self._pictures, self.notes = pictures(
             batch.arguments,
@@ -106,12 +109,10 @@ class RecordTokens:
         Padding is removed if its size is known.
         """
         images = self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
-        sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
-        if sizes is None:
+        if self._image_sizes is None:
             return images
-        return [
-            image[:height, :width] for image, (height, width) in zip(images, sizes, strict=True)
-        ]
+        sizes = zip(images, self._image_sizes, strict=False)
+        return [image[:height, :width] for image, (height, width) in sizes]
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
         """Return a pair (tokens of the queries, tokens of the keys) of each stack, for one example.
@@ -121,10 +122,8 @@ class RecordTokens:
         queries: dict[str, Tokens] = {}
         # Name the tokens of stacks over a text last, because image tokens in the text get the rows
         # and columns of the patches in other stacks.
-        for name in sorted(
-            self._stacks, key=lambda stack: self._own_text(stack, index) is not None
-        ):
-            queries[name] = self._queries(name, index, queries)
+        for name in sorted(self._stacks, key=lambda stack: self._reads_text(stack, index)):
+            queries[name] = self._side(name, index, queries, are_keys=False)
         stack_tokens = {}
         for name, layers in self._stacks.items():
             num_queries, num_keys = layers.shape(index)
@@ -132,7 +131,7 @@ class RecordTokens:
             # Statistics of many texts need the same form for short texts, which have no summaries.
             has_summaries = layers.runs[0].summaries is not None
             if layers.stack == "cross" or num_keys != num_queries or has_summaries:
-                keys = self._keys(name, index, queries)
+                keys = self._side(name, index, queries, are_keys=True)
             stack_tokens[name] = (queries[name], keys)
         return stack_tokens
 
@@ -196,19 +195,20 @@ class RecordTokens:
             return media, "layers divide it into windows of an unknown form"
         return media, _UNKNOWN
 
-    def _own_text(self, name: str, index: int) -> Tokens | None:
-        """Return the tokens of the text if they are the queries of a stack, else None.
-
-        The text is the input of the model or of its decoder. It is assumed to be the queries if the
-        kind of the stack is in `_READING` and the number of queries is the number of tokens.
-        """
+    def _reads_text(self, name: str, index: int) -> bool:
+        """Whether the queries of a stack seem to be the tokens of a text."""
         layers = self._stacks[name]
-        if layers.stack not in _READING:
-            return None
-        decoder = layers.stack in ("decoder", "cross") and "decoder" in self._batch.sequences
-        tokens = self._text("decoder" if decoder else "input", index)
-        fits = tokens is not None and len(tokens) == layers.shape(index)[0]
-        return tokens if fits else None
+        tokens = self._text(self._sequence_of(layers.stack, are_keys=False), index)
+        return (
+            layers.stack in _READING
+            and tokens is not None
+            and len(tokens) == layers.shape(index)[0]
+        )
+
+    def _sequence_of(self, stack: str, *, are_keys: bool) -> str:
+        """Return the token sequence that a kind of stack may have as its queries or keys."""
+        decodes = stack == "decoder" or (stack == "cross" and not are_keys)
+        return "decoder" if decodes and "decoder" in self._batch.sequences else "input"
 
     def _text(self, sequence: str, index: int) -> Tokens | None:
         if sequence not in self._batch.tokens:
@@ -218,16 +218,42 @@ class RecordTokens:
             return _after_virtual(virtual, tokens)
         return tokens
 
-    def _queries(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
+    def _side(
+        self, name: str, index: int, named: Mapping[str, Tokens], *, are_keys: bool
+    ) -> Tokens:
+        """Return the tokens of the queries or keys of a stack: the first whose number fits.
+
+        `named` has the query tokens of other stacks, and of this stack if `are_keys` is True.
+        """
         layers = self._stacks[name]
-        count = layers.shape(index)[0]
-        text = self._own_text(name, index)
-        if text is not None:
-            return self._named_tokens(text, index, named)
-        tokens = None
+        count = layers.shape(index)[are_keys]
+        if are_keys and layers.runs[0].summaries is not None:
+            return _with_summaries(layers, index, named[name])
+        # With windows, it is not known to which picture a key belongs, so name keys by their index.
+        if not (are_keys and layers.stack == "cross" and any(layers.windows)):
+            for tokens in self._candidates(name, index, named, are_keys=are_keys):
+                if tokens is not None and len(tokens) == count:
+                    return tokens
+        return _numbered_tokens(count)
+
+    def _candidates(
+        self, name: str, index: int, named: Mapping[str, Tokens], *, are_keys: bool
+    ) -> Iterator[Tokens | None]:
+        """Yield tokens that the queries or keys of a stack may be."""
+        layers, input_text = self._stacks[name], self._text("input", index)
+        text = self._text(self._sequence_of(layers.stack, are_keys=are_keys), index)
+        if layers.stack in _READING and text is not None:
+            tokens = self._named_tokens(text, index, named)
+            yield tokens
+            if self._virtual is not None and text is input_text:
+                yield _after_virtual(self._virtual, tokens)
+            if layers.stack == "decoder" and input_text is not None:
+                yield joined_tokens(tokens, self._named_tokens(input_text, index, named))
+        if are_keys:
+            yield from (named[stack] for stack in named if self._stacks[stack].stack in _SEEING)
         if layers.stack in _SEEING:
-            tokens = self._with_image(name, index) or self._media_tokens(name, count)
-        return _numbered_tokens(count) if tokens is None else tokens
+            yield self._with_image(name, index)
+            yield self._media_tokens(name, layers.shape(index)[are_keys])
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
         """Return the query tokens of a stack that attends over an image and the text together.
@@ -245,36 +271,6 @@ class RecordTokens:
         if image is None:
             return None
         return joined_tokens(image, text) if first else joined_tokens(text, image)
-
-    def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        layers = self._stacks[name]
-        if layers.runs[0].summaries is not None:
-            return _with_summaries(layers, index, named[name])
-        if layers.stack == "cross" and any(layers.windows):
-            # With windows, it is not known to which picture a key belongs, so name keys by their
-            # index.
-            return _numbered_tokens(layers.shape(index)[1])
-        count = layers.shape(index)[1]
-        side = "decoder" if layers.stack == "decoder" else "input"
-        text, input_text = self._text(side, index), self._text("input", index)
-        if text is not None and layers.stack in _READING:
-            if len(text) == count:
-                return self._named_tokens(text, index, named)
-            virtual = self._virtual
-            if side == "input" and virtual is not None and len(text) + virtual.count == count:
-                return _after_virtual(virtual, self._named_tokens(text, index, named))
-            if (
-                layers.stack == "decoder"
-                and input_text is not None
-                and len(text) + len(input_text) == count
-            ):
-                # The keys are the tokens of the decoder, followed by those of the input.
-                return joined_tokens(text, self._named_tokens(input_text, index, named))
-        towers = [named[stack] for stack in named if self._stacks[stack].stack in _SEEING]
-        fitting = next((tokens for tokens in towers if len(tokens) == count), None)
-        if fitting is None and layers.stack in _SEEING:
-            fitting = self._media_tokens(name, count)
-        return _numbered_tokens(count) if fitting is None else fitting
 
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
         """Rename the tokens of a text that stand for image patches or for parts of a sound.
@@ -322,7 +318,8 @@ class RecordTokens:
             layout = self._layouts[name]
             are_known = len(layout.grids) == self._num_pictures
             images = range(self._num_pictures) if are_known else [None] * len(layout.grids)
-            return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
+            padding = count - sum(map(prod, layout.grids))
+            return grid_tokens(layout.grids, after=["[PAD]"] * padding, images=images)
         windows = set(layers.windows)
         if are_queries and windows != {()}:
             # If layers have different windows, their tokens are in different orders, so a token has
@@ -342,8 +339,11 @@ class RecordTokens:
 
         `images` has the index of each image's picture in the record, or None.
         """
-        height, width = self._batch.arguments["pixel_values"].shape[-2:]
-        return patch_tokens(self._model, layers.names[0], (height, width), count, images=images)
+        sizes = self._image_sizes
+        if sizes is None or len(sizes) != len(images):
+            height, width = self._batch.arguments["pixel_values"].shape[-2:]
+            sizes = [(height, width)] * len(images)
+        return patch_tokens(self._model, layers.names[0], sizes, count, images=images)
 
     def _shows_patches(self, layers: StackLayers) -> bool:
         """Whether the tokens of a stack may be patches of pictures in the model's input."""
@@ -360,9 +360,9 @@ class RecordTokens:
         may cover several consecutive frames. Then these frames together have one grid, whose
         picture is the first of them. If the number of frames is not a multiple of the frames of a
         patch, each frame has one grid. All indices are None if the number of pictures is not the
-        number of frames. `pixels` are the pixel values that the model gets.
+        number of images or frames. `pixels` are the pixel values that the model gets.
         """
-        frames = pixels.shape[1] if pixels.dim() == 5 else 1
+        frames = pixels.shape[1] if pixels.dim() == 5 else len(pixels) // self._batch.size
         step = frames_per_patch(self._model.config)
         frame_numbers = range(0, frames, step) if frames % step == 0 else range(frames)
         are_known = self._num_pictures == frames

@@ -50,40 +50,56 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     return grid
 
 
+def image_sizes_of(arguments: Mapping[str, Any]) -> list[tuple[int, int]] | None:
+    """Return the height and width in pixels of each image, if images are padded to a common size.
+
+    Padding is on the right and below (Pixtral). Return None if sizes are missing or do not fit the
+    pixel values.
+    """
+    pixels, sizes = arguments.get("pixel_values"), arguments.get("image_sizes")
+    if not isinstance(pixels, torch.Tensor) or not isinstance(sizes, torch.Tensor):
+        return None
+    if pixels.dim() != 4 or tuple(sizes.shape) != (len(pixels), 2):
+        return None
+    fit = bool((sizes.cpu() <= torch.tensor(pixels.shape[-2:])).all())
+    return [(int(height), int(width)) for height, width in sizes.tolist()] if fit else None
+
+
 _MAX_STAGES = 7
 
 
 def patch_tokens(
     model: nn.Module,
     name: str,
-    image_size: tuple[int, int],
+    image_sizes: Sequence[tuple[int, int]],
     count: int,
     *,
-    images: Sequence[int | None] = (None,),
+    images: Sequence[int | None],
 ) -> Tokens | None:
     """Return the tokens of images in the encoder that contains the attention module `name`.
 
-    `image_size` is the height and width in pixels of each image, as the model received it. `images`
-    has one entry for each image: the index of its picture in the record, or None. Tokens are named
-    as by `grid_tokens`. Return None if no patch size of the model gives exactly `count` tokens, or
-    if the patches are in an order that only the model's code defines.
+    `image_sizes` has the height and width in pixels of each image, as the model received it.
+    `images` has the index of the picture of each image in the record, or None. Tokens are named as
+    by `grid_tokens`. Return None if no patch size of the model gives exactly `count` tokens, or if
+    the patches are in an order that only the model's code defines.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
         return None
-    height, width = image_size
     before, after = _extra_tokens(model, name)
     sizes = patch_sizes(config) or _timm_patch_sizes(model)
-    grids = [(height // size[0], width // size[1]) for size in sizes]
+    candidates = [
+        [(height // size[0], width // size[1]) for height, width in image_sizes] for size in sizes
+    ]
     if has_stages(config):
-        grids += stage_grids(image_size, sizes or [(1, 1)])
-    for rows, columns in grids:
+        stages = (stage_grids(image_size, sizes or [(1, 1)]) for image_size in image_sizes)
+        candidates += map(list, zip(*stages, strict=True))
+    for grids in candidates:
         # Some layers of an encoder may have no special tokens, so also try without them.
         for first, last in ((before, after), ((), ())):
-            patches = rows * columns * len(images)
+            patches = sum(map(prod, grids))
             if patches and patches + len(first) + len(last) == count:
-                shapes = [(rows, columns)] * len(images)
-                return grid_tokens(shapes, before=first, after=last, images=images)
+                return grid_tokens(grids, before=first, after=last, images=images)
     return None
 
 

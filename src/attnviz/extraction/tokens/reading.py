@@ -130,14 +130,14 @@ def _forget(readings: list[Reading]) -> None:
         _observed.call = None
 
 
-def _classes(owner: type[Any]) -> Iterator[type[Any]]:
+def _classes(owner: type[Any]) -> Iterator[Any]:
     yield owner
     for subclass in type.__subclasses__(owner):
         yield from _classes(subclass)
 
 
 @cache
-def _replacement_of(owner: type[Any], name: str) -> SharedReplacement[Callable[..., Any]]:
+def _replacement_of(owner: Any, name: str) -> SharedReplacement[Callable[..., Any]]:
     return SharedReplacement(
         partial(getattr, owner, name), partial(setattr, owner, name), _observing
     )
