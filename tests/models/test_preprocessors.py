@@ -98,7 +98,7 @@ def test_threads_load_a_tokenizer_once_with_separate_truncation(
     text = TEXT * 300
 
     def lengths(most: int) -> set[int]:
-        encoder = Encoder(model, truncation=most)
+        encoder = Encoder(model, {"truncation": most})
         return {encoder.encode(text).sequences["input"].length for _ in range(40)}
 
     with ThreadPoolExecutor(4) as threads:

@@ -282,13 +282,7 @@ class _Reader:
         capture = read_capture_options(**options)
         self._capture = replace(capture, outputs=outputs)
         self._outputs = HeadOutputs(self._model, vectors=outputs)
-        self._encoder = Encoder(
-            loaded,
-            truncation=options.get("truncation"),
-            part=options.get("part"),
-            name=options.get("name"),
-            several=True,
-        )
+        self._encoder = Encoder(loaded, options, several=True)
         on_cpu = self._model.device.type in ("cpu", "meta")
         self._max_tokens = _MAX_TOKENS_CPU if on_cpu else _MAX_TOKENS_GPU
         self._max_texts = math.inf if batch_size == "auto" else batch_size

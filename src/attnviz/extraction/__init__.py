@@ -206,7 +206,9 @@ def extract(
     """
     loaded = load(model, tokenizer, processor)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
-    encoder = Encoder(loaded, truncation=truncation, part=part, name=name, several=is_list)
+    encoder = Encoder(
+        loaded, {"truncation": truncation, "part": part, "name": name}, several=is_list
+    )
     options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
@@ -238,12 +240,8 @@ def extract(
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )
-                generated = generate_text(
-                    loaded,
-                    single,
-                    of_single,
-                    tokenizer=encoder.output_tokenizer(),
-                )
+                tokenizer = encoder.output_tokenizer()
+                generated = generate_text(loaded, single, of_single, tokenizer=tokenizer)
                 encoder.add_generated(single, generated, of_single.method)
         return [
             record

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import torch
-from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import split_examples
@@ -15,7 +14,7 @@ from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.inputs.examples import examples_of
 from attnviz.extraction.inputs.generate import Generated, generate_text, read_generation_settings
 from attnviz.extraction.models import load
-from attnviz.extraction.options import Layers, read_capture_options
+from attnviz.extraction.options import RecordOptions, check_options, read_capture_options
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 
@@ -30,17 +29,9 @@ def extract_live(
     model: Any,
     inputs: Any,
     *,
-    generate: int | Mapping[str, Any] | GenerationConfig,
     show: Callable[[AttentionRecord, int | None], None],
     is_stopped: Callable[[], bool],
-    tokenizer: Any = None,
-    processor: Any = None,
-    truncation: bool | int = False,
-    part: int | None = None,
-    name: str | None = None,
-    layers: Layers = None,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = "cpu",
+    **options: Unpack[RecordOptions],
 ) -> AttentionRecord:
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
@@ -51,26 +42,26 @@ def extract_live(
     token. If it returns True, the generation ends. With beam search, neither function is called,
     because the text is known only at the end.
 
-    The other arguments are those of `attnviz.extract`. Return the record of the complete text.
-    Raise ValueError if `inputs` has several prompts.
+    `options` are arguments of `attnviz.extract`, one of which is `generate`. Return the record of
+    the complete text. Raise ValueError if `inputs` has several prompts.
     """
-    loaded = load(model, tokenizer, processor)
-    settings = read_generation_settings(generate, loaded.model)
-    encoder = Encoder(loaded, truncation=truncation, part=part, name=name)
-    options = read_capture_options(layers, dtype, device)
+    check_options(options)
+    loaded = load(model, options.get("tokenizer"), options.get("processor"))
+    settings = read_generation_settings(options["generate"], loaded.model)
+    encoder, capture = Encoder(loaded, options), read_capture_options(**options)
     examples, several = examples_of(inputs)
     batch = encoder.encode(examples[0], settings=settings)
     if several or batch.size != 1:
         raise ValueError("inputs has several prompts, and live=True shows one. Pass one prompt.")
     [batch] = split_examples(batch)
     settings = settings.for_batch(batch)
-    check_capture(loaded, batch, settings.max_tokens, options=options)
+    check_capture(loaded, batch, settings.max_tokens, options=capture)
 
     def record_of(generated: Generated) -> AttentionRecord:
         # Copy the batch, which `add_generated` changes. The next call needs the prompt alone.
         [batch_so_far] = split_examples(batch)
         encoder.add_generated(batch_so_far, generated, settings.method)
-        [record] = record_batch(encoder, batch_so_far, options=options)
+        [record] = record_batch(encoder, batch_so_far, options=capture)
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None
@@ -92,13 +83,8 @@ def extract_live(
             next_time = ended + max(_MIN_PAUSE, (ended - now) / _MAX_SHARE)
         return is_stopped()
 
-    generated = generate_text(
-        loaded,
-        batch,
-        settings,
-        tokenizer=encoder.output_tokenizer(),
-        on_token=on_token,
-    )
+    tokenizer = encoder.output_tokenizer()
+    generated = generate_text(loaded, batch, settings, tokenizer=tokenizer, on_token=on_token)
     if latest is not None and torch.equal(latest[0], generated.ids):
         return latest[1]
     return record_of(generated)

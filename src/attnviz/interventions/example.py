@@ -76,12 +76,7 @@ class Example:
         """
         check_options(options)
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        encoder = Encoder(
-            loaded,
-            truncation=options.get("truncation"),
-            part=options.get("part"),
-            name=options.get("name"),
-        )
+        encoder = Encoder(loaded, options)
         examples, many = examples_with_targets(inputs, target, decoder_input_ids)
         made: list[Example] = []
         for example in examples:

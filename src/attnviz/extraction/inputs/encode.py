@@ -51,6 +51,7 @@ from attnviz.extraction.inputs.target import (
 from attnviz.extraction.inputs.truncate import Truncation, notes_on_cuts, read_truncation
 from attnviz.extraction.inputs.windows import window_notes
 from attnviz.extraction.models import Loaded, name_of
+from attnviz.extraction.options import RecordOptions
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer, takes_chats
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
@@ -84,27 +85,20 @@ class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
     If the caller passed an object around the model, such as a pipeline, this object prepares the
-    inputs (see `own_call`). `truncation` and `part` are the arguments of `attnviz.extract`. `name`
-    is the name of the model in records. If it is None or empty, records have the model's own name.
-    `several` is whether the caller passed a list of examples.
+    inputs (see `own_call`). `options` are arguments of `attnviz.extract`, of which `truncation`,
+    `part` and `name` are used. Without a name, records have the model's own name. `several` is
+    whether the caller passed a list of examples.
     """
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        *,
-        truncation: Any = False,
-        name: str | None = None,
-        part: int | None = None,
-        several: bool = False,
-    ) -> None:
+    def __init__(self, loaded: Loaded, options: RecordOptions, *, several: bool = False) -> None:
         self.loaded = loaded
         self._several = several
+        part = options.get("part")
         self._part = None if part is None else whole_number("part", part, 0)
-        self.title = name or name_of(loaded.model)
+        self.title = options.get("name") or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
-        self._truncation = Truncation(loaded, read_truncation(truncation))
+        self._truncation = Truncation(loaded, read_truncation(options.get("truncation")))
 
     def encode(
         self,
