@@ -304,16 +304,6 @@ def check_can_append(arguments: Mapping[str, Any], argument: str) -> None:
         )
 
 
-def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
-    """Return the text that labels force a decoder to produce, or None if all labels are padding.
-
-    `labels` are int64, (tokens,). `unpadded` is bool, (tokens,), and False for padding. Token i of
-    the decoder's input predicts label i.
-    """
-    ids = tuple(labels[unpadded.to(labels.device)].tolist())
-    return ProducedText("decoder", 0, ids) if ids else None
-
-
 def unpadded_positions(ids: torch.Tensor, mask: object, argument: str) -> list[torch.Tensor | None]:
     """Return, for each example, the positions that are not padding: int64, ascending.
 

@@ -16,7 +16,6 @@ from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
     TokenSequence,
-    produced_text_of,
     selected_tokens,
     tensors_of,
     unpadded_positions,
@@ -30,7 +29,7 @@ from attnviz.extraction.inputs.generate import (
 )
 from attnviz.extraction.inputs.media import (
     as_picture,
-    chat_ending,
+    chat_processor,
     check_media,
     encode_chat,
     encode_media,
@@ -41,6 +40,7 @@ from attnviz.extraction.inputs.media import (
 )
 from attnviz.extraction.inputs.own_call import notes_on_settings, own_call
 from attnviz.extraction.inputs.target import (
+    add_labels,
     append_ids,
     append_target,
     check_target,
@@ -52,7 +52,7 @@ from attnviz.extraction.inputs.truncate import Truncation, notes_on_cuts, read_t
 from attnviz.extraction.inputs.windows import window_notes
 from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.options import RecordOptions
-from attnviz.extraction.preprocessors import call_reader, find_tokenizer, takes_chats
+from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
@@ -97,7 +97,6 @@ class Encoder:
         self._part = None if part is None else whole_number("part", part, 0)
         self.title = options.get("name") or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
-        self._tokenizer: Any = loaded.tokenizer
         self._truncation = Truncation(loaded, read_truncation(options.get("truncation")))
 
     def encode(
@@ -226,7 +225,7 @@ class Encoder:
     def _fits(self, batch: Batch, num_new_tokens: int) -> bool:
         """Whether a batch of the caller's object satisfies the argument `truncation`."""
         limit = self._truncation.max_tokens(
-            self._tokenizer, decoder=False, num_new_tokens=num_new_tokens
+            self.loaded.tokenizer, decoder=False, num_new_tokens=num_new_tokens
         )
         return (
             limit is None
@@ -239,18 +238,11 @@ class Encoder:
         kind = kind_of(example)
         if kind in ("text", "pair"):
             return self._encode_text(example, answer)
-        messages = {"chat": example, "message": [example]}.get(kind or "")
-        if messages is None:
-            processed = encode_media(self.loaded, example, expects_answer=answer.is_expected)
-        elif has_media(messages):
-            processed = encode_chat(self.loaded, messages, expects_answer=answer.is_expected)
-        else:
-            return self._encode_chat(messages, answer)
+        if kind in ("chat", "message"):
+            return self._encode_chat(example if kind == "chat" else [example], answer)
+        processed = encode_media(self.loaded, example, expects_answer=answer.is_expected)
         if processed is not None:
-            encoded, processor = processed
-            batch = self._encode_mapping(encoded)
-            batch.processor = processor
-            return batch
+            return self._batch_of_media(*processed)
         if isinstance(example, Mapping):
             batch = self._encode_mapping(example)
             batch.example_notes = window_notes(example, batch.size)
@@ -310,16 +302,15 @@ class Encoder:
 
         If `required` is True, search the hub, too, and raise ValueError instead of returning None.
         """
-        if self._tokenizer is None:
-            self._tokenizer = find_tokenizer(self.loaded, from_hub=required)
-        if self._tokenizer is None and required:
+        tokenizer = find_tokenizer(self.loaded, from_hub=required)
+        if tokenizer is None and required:
             source = getattr(self._model, "name_or_path", "")
             reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
             raise ValueError(
                 f"tokenizer: inputs contain text, and no tokenizer was found ({reason}). Pass "
                 "tokenizer=, or pass ids as inputs."
             )
-        return self._tokenizer
+        return tokenizer
 
     def output_tokenizer(self, *, required: bool = False) -> Any:
         """Return the tokenizer of the text that the model produces, or None if there is none.
@@ -355,32 +346,25 @@ class Encoder:
         return self._batch_of_text(call_reader(tokenizer, *parts, return_tensors="pt", **options))
 
     def _encode_chat(self, messages: list[Any], answer: _Answer) -> Batch:
+        expects_answer = answer.is_expected
+        if has_media(messages):
+            processor = chat_processor(self.loaded)
+            encoded = encode_chat(processor, messages, expects_answer=expects_answer)
+            return self._batch_of_media(encoded, processor)
         tokenizer = self.tokenizer(required=True)
-        if not takes_chats(tokenizer):
-            raise ValueError(
-                "inputs: chat messages were passed, but the tokenizer has no chat template. "
-                "Set tokenizer.chat_template, or pass the text."
-            )
-        has_template = bool(getattr(tokenizer, "chat_template", None))
-        ending = chat_ending(messages, expects_answer=answer.is_expected or not has_template)
-        # Let the template return ids. Its text contains a start token, and encoding this text could
-        # add another one.
-        encode = partial(
-            call_reader,
-            tokenizer.apply_chat_template,
-            messages,
-            **ending,
-            tokenize=True,
-            return_dict=True,
-            return_tensors="pt",
-        )
+        encode = partial(encode_chat, tokenizer, messages, expects_answer=expects_answer)
         cut = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
         batch = self._batch_of_text(encode(**cut))
-        if cut and not has_template:
+        if cut and not getattr(tokenizer, "chat_template", None):
             # mistral-common writes no text that could be observed.
             ids = tuple(encode()["input_ids"][0].tolist())
             rows = batch.arguments["input_ids"].tolist()
             batch.notes += notes_on_cuts([Reading(tokenizer, (), ids, None, {})], rows)
+        return batch
+
+    def _batch_of_media(self, encoded: Mapping[str, Any], processor: Any) -> Batch:
+        batch = self._encode_mapping(encoded)
+        batch.processor = processor
         return batch
 
     def _batch_of_text(self, encoded: Mapping[str, Any]) -> Batch:
@@ -454,9 +438,7 @@ class Encoder:
             ]
         if self.loaded.is_encoder_decoder:
             if labels is not None and "decoder_input_ids" not in arguments:
-                arguments["decoder_input_ids"] = shift_labels(self._model, labels)
-                arguments.setdefault("decoder_attention_mask", (labels != -100).long())
-                batch.produced = [produced_text_of(row, row != -100) for row in labels]
+                add_labels(self._model, batch, labels, labels != -100)
             if "decoder_input_ids" in arguments:
                 self._add_sequence(batch, "decoder", "decoder_input_ids")
         return batch
@@ -506,9 +488,10 @@ class Encoder:
         """Add the tokens of the sequence `name` to a batch."""
         ids = batch.arguments["input_ids" if name == "input" else "decoder_input_ids"]
         is_target = name == "decoder"
-        tokenizer = self.output_tokenizer() if is_target else self.tokenizer(required=False)
+        own_tokenizer = self.tokenizer(required=False)
+        tokenizer = self.output_tokenizer() if is_target else own_tokenizer
         readings = batch.readings
-        if is_target and tokenizer is not self.tokenizer(required=False):
+        if is_target and tokenizer is not own_tokenizer:
             readings = [one for one in readings if one.tokenizer is tokenizer]
         # The number is 0 for tokens of the first text of a pair, and 1 for those of the second.
         texts = batch.arguments.get("token_type_ids") if name == "input" else None
@@ -525,7 +508,7 @@ class Encoder:
                 readings=readings,
                 target=is_target,
             )
-            if tokenizer is None and self._tokenizer is not None:
+            if tokenizer is None and own_tokenizer is not None:
                 notes = [_OTHER_VOCABULARY_NOTE]
             if len(ids) > 1 and tokenizer is not None:
                 batch.example_notes = batch.example_notes or [[] for _ in ids]
@@ -569,18 +552,11 @@ class Encoder:
             batch.notes += notes_on_cuts(of_targets, encoded["input_ids"].tolist(), "target")
             check_ids(self._model, encoded["input_ids"], "target", decoder=True)
             labels, mask = encoded["input_ids"], encoded["attention_mask"]
-            ids = shift_labels(self._model, labels)
-            if bool((ids[:, 0] == labels[:, 0]).all()):
+            if bool((shift_labels(self._model, labels)[:, 0] == labels[:, 0]).all()):
                 # The tokenizer has already added the start token, as that of Whisper does.
-                ids, labels, mask = labels[:, :-1], labels[:, 1:], mask[:, 1:]
-            batch.arguments["decoder_input_ids"] = ids
-            # The decoder's input is the target, shifted by one token. Both have the same length, so
-            # the mask of the target also fits the decoder's input.
-            batch.arguments["decoder_attention_mask"] = mask
-            batch.produced = [
-                produced_text_of(row, row_mask != 0)
-                for row, row_mask in zip(labels, mask, strict=True)
-            ]
+                labels, mask = labels[:, 1:], mask[:, 1:]
+            batch.arguments.pop("decoder_attention_mask", None)
+            add_labels(self._model, batch, labels, mask != 0)
         elif (
             "input_ids" in batch.arguments
             and "decoder_input_ids" in self.loaded.accepted

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 from attnviz.extraction.models import Loaded
@@ -98,41 +98,50 @@ def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Proce
     return None
 
 
-def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool) -> Processed:
-    """Encode chat messages with images or sounds, using the chat template of the processor.
+def chat_processor(loaded: Loaded) -> Any:
+    """Return the processor that encodes chat messages with images or sounds.
 
-    `expects_answer` is whether the template adds its generation prompt. Raise TypeError if the
-    model takes no texts, or neither images nor sounds. Raise ValueError if the processor or its
-    chat template is missing.
+    Raise TypeError if the model takes no texts, or neither images nor sounds. Raise ValueError if
+    there is no processor.
     """
     if not (loaded.takes["texts"] and (loaded.takes["images"] or loaded.takes["sounds"])):
         raise loaded.refuse("a chat with images or sounds")
-    processor = _processor(loaded, "of both", "chat messages with images or sounds")
-    if not takes_chats(processor):
+    return _processor(loaded, "of both", "chat messages with images or sounds")
+
+
+def encode_chat(
+    reader: Any, messages: Sequence[Any], *, expects_answer: bool, **options: Any
+) -> Mapping[str, Any]:
+    """Encode chat messages, using the chat template of a tokenizer or processor.
+
+    If `expects_answer` is True, the chat ends with the generation prompt. If the last message is
+    one of the assistant, the model continues this message instead, as in pipelines of transformers.
+    `options` are further arguments of the template. Raise ValueError if `reader` has no template.
+    """
+    if not takes_chats(reader):
+        is_tokenizer = isinstance(reader, PreTrainedTokenizerBase)
+        name, valid = ("tokenizer", "text") if is_tokenizer else ("processor", "processor's output")
         raise ValueError(
-            "processor: inputs contain chat messages, and the processor has no chat template. "
-            "Set processor.chat_template, or pass the processor's output."
+            f"inputs: chat messages were passed, but the {name} has no chat template. Set "
+            f"{name}.chat_template, or pass the {valid}."
         )
-    encoded = call_reader(
-        processor.apply_chat_template,
+    # mistral-common has no templates, and always expects an answer.
+    expects_answer = expects_answer or not getattr(reader, "chat_template", None)
+    continues = expects_answer and messages[-1].get("role") == "assistant"
+    ending = {"continue_final_message": True} if continues else {}
+    # Let the template return ids. Its text contains a start token, and encoding this text could add
+    # another one.
+    encoded: Mapping[str, Any] = call_reader(
+        reader.apply_chat_template,
         list(messages),
-        **chat_ending(messages, expects_answer=expects_answer),
+        add_generation_prompt=expects_answer and not continues,
+        **ending,
         tokenize=True,
         return_dict=True,
         return_tensors="pt",
+        **options,
     )
-    return encoded, processor
-
-
-def chat_ending(messages: Sequence[Any], *, expects_answer: bool) -> dict[str, bool]:
-    """Return options of a chat template for the end of a chat.
-
-    If the model will answer, the chat ends with the generation prompt. If the last message is one
-    of the assistant, the model continues this message instead, as in pipelines of transformers.
-    """
-    if expects_answer and messages[-1].get("role") == "assistant":
-        return {"add_generation_prompt": False, "continue_final_message": True}
-    return {"add_generation_prompt": expects_answer}
+    return encoded
 
 
 def _encode_with_text(
@@ -158,7 +167,7 @@ def _encode_with_text(
     if getattr(processor, "chat_template", None) and not marked:
         content = [{"type": kind, kind: media_input}, {"type": "text", "text": text}]
         message = {"role": "user", "content": content}
-        return encode_chat(loaded, [message], expects_answer=expects_answer)
+        return encode_chat(processor, [message], expects_answer=expects_answer), processor
     if not marked and isinstance(marks[0], str):
         text = marks[0] + text
     media = {"audio": media_input, "sampling_rate": rate} if sound else {"images": media_input}

@@ -180,6 +180,22 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     return ids.masked_fill(ids == -100, padding)
 
 
+def add_labels(
+    model: PreTrainedModel, batch: Batch, labels: torch.Tensor, unpadded: torch.Tensor
+) -> None:
+    """Let the decoder of a model produce `labels`, (examples, tokens).
+
+    The input of the decoder are the labels, shifted by one token. Both have the same length, so
+    `unpadded`, bool, (examples, tokens), is the mask of both. It is False for padding.
+    """
+    batch.arguments["decoder_input_ids"] = shift_labels(model, labels)
+    batch.arguments.setdefault("decoder_attention_mask", unpadded.long())
+    batch.produced = []
+    for row, flags in zip(labels, unpadded.to(labels.device), strict=True):
+        ids = tuple(row[flags].tolist())
+        batch.produced.append(ProducedText("decoder", 0, ids) if ids else None)
+
+
 def append_target(
     model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any
 ) -> None:
