@@ -17,8 +17,7 @@ from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.outputs import HeadOutputs
-from attnviz.extraction.capture.packing import packing_notes
-from attnviz.extraction.capture.padding import notes_on_padding
+from attnviz.extraction.capture.rows import notes_on_padding, packing_notes
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch

@@ -48,8 +48,12 @@ from attnviz.extraction.inputs.target import (
     shift_labels,
     target_texts,
 )
-from attnviz.extraction.inputs.truncate import Truncation, notes_on_cuts, read_truncation
-from attnviz.extraction.inputs.windows import window_notes
+from attnviz.extraction.inputs.truncate import (
+    Truncation,
+    notes_on_cuts,
+    read_truncation,
+    window_notes,
+)
 from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.options import RecordOptions
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
