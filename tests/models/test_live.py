@@ -94,23 +94,29 @@ def test_records_of_a_sound_start_with_the_language_and_the_task(beams: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
+    ("seconds", "count", "extracted_at"),
     [
-        # The pause before an extraction is the time of the previous extraction / `_MAX_SHARE`, here
-        # 3 / 0.4 = 7.5 seconds. Before the first extraction, the time of the first token is used
-        # instead: the pause is 1 / 0.4 = 2.5 seconds.
-        (1.0, 3.0, 56, [4, 12, 20, 28, 36, 44, 52]),
-        # A pause is at least `_MIN_PAUSE` = 1 second, in which 8 tokens are generated.
-        (0.125, 0.0625, 26, [9, 17, 25]),
+        # Seconds of the prompt's forward, of a later token's and of an extraction. The first
+        # extraction is expected to take as long as the prompt: 4 / 0.2 = 20 = 4 + 16 seconds. The
+        # second follows when 4 + 4 seconds are a fifth of the time without extractions.
+        ((4.0, 1.0, 4.0), 50, [17, 37]),
+        # An extraction that takes longer than expected delays the next: (5 + 5) / 0.2 = 50 seconds.
+        ((2.0, 1.0, 5.0), 50, [9, 49]),
+        # At most one extraction per second, in which 8 tokens are generated.
+        ((0.125, 0.125, 0.015625), 26, [8, 16, 24]),
+        # No extraction fits into a short generation after a long prompt.
+        ((10.0, 1.0, 10.0), 40, []),
+        # A machine that is a thousand times slower extracts at the same tokens.
+        ((4000.0, 1000.0, 4000.0), 50, [17, 37]),
     ],
 )
-def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
+def test_extractions_take_a_fifth_of_the_generation(
     monkeypatch: pytest.MonkeyPatch,
-    seconds_per_token: float,
-    seconds_per_extraction: float,
-    num_tokens: int,
+    seconds: tuple[float, float, float],
+    count: int,
     extracted_at: list[int],
 ) -> None:
+    prompt, token, extraction = seconds
     now = 0.0
     model = make_model("gpt2")
     monkeypatch.setattr(live_extraction, "time", SimpleNamespace(monotonic=lambda: now))
@@ -118,10 +124,11 @@ def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
         # Forwards of the generation use a cache, and forwards of an extraction do not.
-        now += seconds_per_token if options.get("use_cache") else seconds_per_extraction
+        generates = token if now else prompt
+        now += generates if options.get("use_cache") else extraction
 
     model.register_forward_pre_hook(forward, with_kwargs=True)
-    _, shown = generated(model, num_tokens)
+    _, shown = generated(model, count)
     assert [len(record.tokens.predictions) for record in shown] == extracted_at
 
 

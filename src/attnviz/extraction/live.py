@@ -18,11 +18,11 @@ from attnviz.extraction.options import RecordOptions, check_options, read_captur
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 
-# Minimum number of seconds from the end of an extraction to the start of the next.
+# Maximum ratio of the time of all extractions before the end to the time of the generation.
+_MAX_SHARE = 0.2
+# Minimum number of seconds from the end of an extraction to the start of the next. A reader could
+# not follow more pictures.
 _MIN_PAUSE = 1.0
-# Maximum ratio of the duration of an extraction to the pause after it. The pause leaves most of the
-# time to the generation.
-_MAX_SHARE = 0.4
 
 
 def extract_live(
@@ -36,11 +36,11 @@ def extract_live(
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
     The function `show` is called with a record of the text so far, and the maximum number of new
-    tokens (None if only the total length is limited). After the extraction of such a record, the
-    model generates for at least one second, and for at least 2.5 times the duration of the
-    extraction, before the next record is extracted. The function `is_stopped` is called after each
-    token. If it returns True, the generation ends. With beam search, neither function is called,
-    because the text is known only at the end.
+    tokens (None if only the total length is limited). The extractions of these records take at
+    most about a fifth of the time that the model needs to generate the text, on any machine. At
+    most one record is extracted per second. The function `is_stopped` is called after each token.
+    If it returns True, the generation ends. With beam search, neither function is called, because
+    the text is known only at the end.
 
     `options` are arguments of `attnviz.extract`, one of which is `generate`. Return the record of
     the complete text. Raise ValueError if `inputs` has several prompts.
@@ -65,22 +65,25 @@ def extract_live(
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None
-    started = time.monotonic()
-    next_time: float | None = None
+    started = ended = time.monotonic()
+    # Time of all extractions so far, and the expected time of the next. It is that of the previous
+    # one. The first is expected to take as long as the first token, which needs a forward of the
+    # prompt.
+    spent = 0.0
+    expected: float | None = None
 
     def on_token(generated: Generated) -> bool:
-        nonlocal latest, next_time
+        nonlocal latest, ended, spent, expected
         now = time.monotonic()
-        if next_time is None:
-            # The pause depends on the duration of the previous extraction. Before the first
-            # extraction, use the time for the first token instead: it also includes a forward of
-            # the prompt.
-            next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
-        if now >= next_time:
+        if expected is None:
+            expected = now - started
+        is_affordable = spent + expected <= _MAX_SHARE * (now - started - spent)
+        if is_affordable and now - ended >= _MIN_PAUSE:
             latest = generated.ids, record_of(generated)
             show(latest[1], settings.max_new_tokens)
             ended = time.monotonic()
-            next_time = ended + max(_MIN_PAUSE, (ended - now) / _MAX_SHARE)
+            expected = ended - now
+            spent += expected
         return is_stopped()
 
     tokenizer = encoder.output_tokenizer()
