@@ -58,12 +58,20 @@ export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
 export function combineHeads(heads: readonly Float32Array[], how: "mean" | "max"): Float32Array {
   // Start at −0. The result is then −0 only if the weights of all heads are −0 (see `zeros.ts`).
   const combined = new Float64Array(heads[0]?.length ?? 0).fill(-0);
-  for (const weights of heads) {
-    for (let i = 0; i < combined.length; i++) {
-      const [before, weight] = [combined[i] as number, weights[i] as number];
-      combined[i] = how === "max" && before !== 0 ? larger(before, weight) : before + weight;
+  const result = new Float32Array(combined.length);
+  if (how === "max") {
+    for (const weights of heads) {
+      for (let i = 0; i < combined.length; i++) {
+        const [before, weight] = [combined[i] as number, weights[i] as number];
+        combined[i] = before === 0 ? before + weight : larger(before, weight);
+      }
     }
+    result.set(combined);
+    return result;
   }
-  const divisor = how === "mean" ? heads.length : 1;
-  return new Float32Array(combined.map((number) => number / divisor));
+  // A page runs these loops before its first picture, so they do nothing else.
+  for (const weights of heads)
+    for (let i = 0; i < combined.length; i++) (combined[i] as number) += weights[i] as number;
+  for (let i = 0; i < combined.length; i++) result[i] = (combined[i] as number) / heads.length;
+  return result;
 }

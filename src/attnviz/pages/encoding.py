@@ -165,12 +165,17 @@ def _embed_strongest(
         raise ValueError(limits.too_large_message(limit, without, "without weights"))
     room = limit - without - sample.size_of_maps
     sample.keep_whole(room)
-    levels = sorted({sample.level(share * room) for share in _USED})
+    level = sample.level(_USED[0] * room)
     if _can_compute(record):
         size = size_of_vectors(record) * _TEXT
-        if size < room and (levels[0] > sample.covering or size < sample.size(levels[0])):
+        if size < room and (level > sample.covering or size < sample.size(level)):
             return _embed_vectors(record)
-    for level in levels:
+    tried = -1
+    for share in _USED:
+        level = sample.level(share * room)
+        if level == tried:
+            continue
+        tried = level
         entries = _embed_rows(record, level, whole=sample.whole)
         needed = size_of(entries)
         if needed <= limit:

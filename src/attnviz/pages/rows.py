@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnviz.server.codec import decode_bytes, encode_bytes
@@ -132,28 +133,37 @@ def select_rows(
     >>> rows.codes, rows.gaps, rows.rests
     (array([180, 156], dtype=uint8), array([1, 1], dtype=uint8), array([0.125]))
     """
+    weights = np.ascontiguousarray(weights)
     sizes = np.abs(weights) if signed else weights
+    width = sizes.shape[1]
     has_weight = sizes > 0
     firsts = has_weight.argmax(axis=1)
-    ends = np.where(has_weight.any(axis=1), sizes.shape[1] - has_weight[:, ::-1].argmax(axis=1), 0)
+    # torch reverses an array ten times as fast as numpy searches a reversed view.
+    from_end = torch.from_numpy(has_weight).flip(1).numpy().argmax(axis=1)
+    is_weighted = has_weight[np.arange(len(sizes)), firsts]
+    ends = np.where(is_weighted, width - from_end, 0)
     if threshold > 0:
-        embedded, others = _largest_keys(sizes, threshold)
-        rests, largest = others.sum(axis=1, dtype=np.float64), others.max(axis=1).astype(np.float64)
+        embedded = _largest_keys(sizes, threshold)
+        counts = _count_keys(embedded, sizes.shape)
+        kept = weights.ravel()[embedded]
+        codes, error = encode_bytes(kept, maximum, signed=signed)
+        error = float(np.abs(decode_bytes(codes, maximum, signed=signed) - kept).max(initial=0))
+        gaps = _gaps(embedded, counts, firsts + width * np.arange(len(sizes)), ends - firsts)
+        others = torch.from_numpy(sizes.copy())
+        others.view(-1)[torch.from_numpy(embedded)] = 0
+        rests = others.sum(dim=1).double().numpy()
+        largest = others.amax(dim=1).double().numpy()
     else:
-        key = np.arange(sizes.shape[1])
-        embedded = (key >= firsts[:, None]) & (key < ends[:, None])
+        key = np.arange(width)
+        kept = weights[(key >= firsts[:, None]) & (key < ends[:, None])]
+        codes, error = encode_bytes(kept, maximum, signed=signed)
+        counts, gaps = np.maximum(ends - firsts, 0), np.empty(0, np.int64)
         rests = largest = np.zeros(len(sizes))
-    counts = np.count_nonzero(embedded, axis=1)
-    kept = weights[embedded]
-    codes, error = encode_bytes(kept, maximum, signed=signed)
-    if threshold > 0:
-        rounded = decode_bytes(codes, maximum, signed=signed)
-        error = float(np.abs(rounded - kept).max(initial=0))
     return Rows(
         counts=counts,
         firsts=np.where(ends > 0, firsts + first, 0),
         ends=np.where(ends > 0, ends + first, 0),
-        gaps=_encode_integers(_gaps(embedded, counts, firsts, ends)),
+        gaps=_encode_integers(gaps),
         codes=codes,
         rests=rests,
         largest=largest,
@@ -162,45 +172,50 @@ def select_rows(
     )
 
 
-def _largest_keys(
-    sizes: NDArray[np.float32], threshold: float
-) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+def _largest_keys(sizes: NDArray[np.float32], threshold: float) -> NDArray[np.int64]:
     """Select the embedded keys of rows with the absolute weights `sizes`, (rows, keys).
 
     The embedded keys are those with at least `threshold`, and the `MIN_KEYS` largest of each row.
-    Return whether each key is embedded, and a copy of `sizes` with 0 for embedded keys.
+    Return their indices in the flattened array.
     """
-    embedded = sizes >= max(np.float32(threshold), _SMALLEST)
-    others = sizes.copy()
-    row = np.arange(len(sizes))
+    is_embedded = sizes >= max(np.float32(threshold), _SMALLEST)
+    embedded = np.flatnonzero(is_embedded)
+    # Other rows have their largest keys already.
+    row = np.flatnonzero(_count_keys(embedded, sizes.shape) < MIN_KEYS)
+    if not len(row):
+        return embedded
+    others = sizes[row]
     for _ in range(min(MIN_KEYS, sizes.shape[1])):
         key = others.argmax(axis=1)
-        embedded[row, key] |= others[row, key] > 0
-        others[row, key] = 0
-    others[embedded] = 0
-    return embedded, others
+        is_embedded[row, key] |= others[np.arange(len(row)), key] > 0
+        others[np.arange(len(row)), key] = 0
+    return np.flatnonzero(is_embedded)
+
+
+def _count_keys(embedded: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the number of embedded keys of each row. `embedded` is as in `_largest_keys`."""
+    starts = np.arange(shape[0] + 1) * shape[1]
+    counts: NDArray[np.int64] = np.diff(np.searchsorted(embedded, starts))
+    return counts
 
 
 def _gaps(
-    embedded: NDArray[np.bool_],
+    embedded: NDArray[np.int64],
     counts: NDArray[np.int64],
     firsts: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    lengths: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Return the numbers of the run gaps that the module docstring describes.
 
-    `firsts` and `ends` are indices of columns.
+    `embedded` and `firsts`, the first key with weight of each row, are indices in the flattened
+    array. `lengths` has the number of keys from the first to the last key with weight.
     """
-    rows = np.flatnonzero(ends - firsts > counts)
-    if not len(rows):
-        return rows
-    counts = counts[rows]
-    key = np.flatnonzero(embedded[rows] if len(rows) < len(embedded) else embedded)
-    key -= np.repeat(np.arange(len(rows)) * embedded.shape[1], counts)
-    gaps = np.diff(key, prepend=0) - 1
-    begins = np.cumsum(counts) - counts
-    gaps[begins] = key[begins] - firsts[rows]
-    return gaps
+    gaps = np.diff(embedded, prepend=0) - 1
+    has_keys = counts > 0
+    begins = (np.cumsum(counts) - counts)[has_keys]
+    gaps[begins] = embedded[begins] - firsts[has_keys]
+    has_gaps = lengths > counts
+    return gaps if has_gaps.all() else gaps[np.repeat(has_gaps, counts)]
 
 
 def concatenate_rows(parts: list[Rows]) -> Rows:
@@ -274,15 +289,13 @@ def encode_rows(
 
 def _encode_integers(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Encode non-negative integers with variable length (LEB128)."""
-    lengths = np.ones(len(numbers), np.int64)
     largest = int(numbers.max(initial=0))
-    for digits in range(1, -(-largest.bit_length() // _SEVEN_BITS)):
-        lengths += numbers >= 1 << _SEVEN_BITS * digits
-    ends = np.cumsum(lengths)
-    encoded = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    for digit in range(int(lengths.max(initial=0))):
-        has_digit = lengths > digit
-        bits = (numbers[has_digit] >> _SEVEN_BITS * digit) & (_MORE - 1)
-        continuation = np.where(lengths[has_digit] > digit + 1, _MORE, 0)
-        encoded[ends[has_digit] - lengths[has_digit] + digit] = bits + continuation
-    return encoded
+    # A small dtype is faster.
+    compact = numbers.astype(np.min_scalar_type(largest))
+    shifts = range(0, max(1, largest.bit_length()), _SEVEN_BITS)
+    digits = np.stack([compact >> shift for shift in shifts], axis=1)
+    is_needed = digits > 0
+    is_needed[:, 0] = True
+    encoded = (digits & (_MORE - 1)).astype(np.uint8)
+    encoded[:, :-1] |= is_needed[:, 1:] * np.uint8(_MORE)
+    return encoded[is_needed]

@@ -137,5 +137,5 @@ def test_columns_without_weight_need_not_be_passed(
     part = select_rows(weights[0, :, start:stop].copy(), threshold, 1.0, first + int(start))
     for field in fields(Rows):
         actual, expected = getattr(part, field.name), getattr(rows, field.name)
-        # Sums of the same weights may be rounded differently.
-        assert_allclose(actual, expected, rtol=1e-12, err_msg=field.name)
+        # Sums of the same weights may be rounded differently, in float32.
+        assert_allclose(actual, expected, rtol=1e-6, err_msg=field.name)

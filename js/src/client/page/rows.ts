@@ -114,6 +114,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   const starts = new Uint32Array(totalRows + 1);
   const gapStarts = new Uint32Array(totalRows + 1);
   const restValues = codeValues(embedded.max_rest);
+  const restCodes = array(3);
   for (let row = 0; row < totalRows; row++) {
     const first = firstKeys[row] as number;
     const last = Math.min(columns, (row % numRows) + 1 + embedded.reach) - (endKeys[row] as number);
@@ -121,7 +122,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     const numKeys = (endKeys[row] as number) - first;
     const numGaps = counts[row] as number;
     if (numGaps > 0) {
-      const rest = restValues[array(3)[row] as number] as number;
+      const rest = restValues[restCodes[row] as number] as number;
       restPerKey[row] = rest / (numKeys - numGaps);
     }
     starts[row + 1] = (starts[row] as number) + (numGaps || numKeys);
