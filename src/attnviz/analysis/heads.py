@@ -92,7 +92,7 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     Examples
     --------
     >>> import attnviz as av
-    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> record = av.AttentionRecord.from_weights([[[[0.7, 0.3], [0.4, 0.6]]]], ["a", "b"])
     >>> measures_of(record.stacks["self"])
     ('previous token', 'next token', 'first token', 'self', 'entropy')
     """
@@ -253,7 +253,7 @@ def all_head_scores(
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
     >>> scores = all_head_scores(record.stacks["self"])
     >>> {name: round(float(layers[0][0]), 3) for name, layers in scores.items() if name != "self"}
-    {'previous token': 0.25, 'next token': 0.0, 'first token': 0.625, 'entropy': 0.281}
+    {'previous token': 0.25, 'first token': 0.625, 'entropy': 0.281}
     """
     stack = stack_of(stack)
     names = measures_of(stack) if measures is None else measures

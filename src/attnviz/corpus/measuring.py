@@ -42,7 +42,7 @@ from attnviz.analysis.heads import has_head_arrays, head_array, one_text
 from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.linear import AbsoluteShares, StateAttention, join_heads
 from attnviz.record.masks import BandMask
 from attnviz.record.rows import sample_queries
@@ -701,28 +701,9 @@ class _Group:
         formula = formulas.pop()
         return None if formulas or formula is None else (formula, mask, len(self.members))
 
-    @cached_property
-    def looks_causal(self) -> bool:
-        """Whether all layers store weights, and these are 0 on all keys after the query.
-
-        Stored weights have no known mask, so only the weights can show that heads are causal. False
-        if a layer computes its weights, for example from queries and keys. Also False if there is
-        only one query, or if the numbers of queries and keys differ.
-        """
-        return all(
-            isinstance(attention, StoredWeights)
-            and attention.num_queries == attention.num_keys > 1
-            and not torch.triu(attention.weights, 1).any()
-            for attention, _ in self.members
-        )
-
     def allowed(self, rows: slice) -> Flags:
         attention, heads = self.members[0]
         flags: Flags = attention.allowed(heads[:1], rows)[0].numpy()
-        if self.looks_causal:
-            # All `flags` are True, because stored weights have no mask. The weights of this group
-            # on keys after the query are 0, so treat these keys as masked.
-            flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 
     def weights(self, subset: slice, rows: slice) -> NDArray[np.float32]:
@@ -812,7 +793,8 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
         parts = [heads] if attention.shares_mask else [(head,) for head in heads]
         for part in parts:
             mask = None if attention.vectors is None else attention.vectors.mask
-            key: object = id(mask) if attention.shares_mask else (layer, part)
+            shared = (id(mask), attention.causal)
+            key: object = shared if attention.shares_mask else (layer, part)
             members.setdefault(key, []).append((attention, part))
             indices.setdefault(key, []).extend(range(index, index + len(part)))
             index += len(part)

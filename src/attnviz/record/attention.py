@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -45,6 +46,9 @@ Normalizers = torch.Tensor | None
 # is the maximum number of rows of all heads together in one product. For a block, it is the number
 # of rows that every head must have in a product of several heads, unless the block has fewer rows.
 _ROWS_PER_PRODUCT = 256
+# Maximum number of stored weights of a layer of which the zeros are examined. Reading more of them
+# from a file could take longer than drawing a view.
+_MAX_EXAMINED = 1 << 25
 _CAUSAL = BandMask(None, 0)
 
 
@@ -645,7 +649,10 @@ class QueryKeyAttention(StoredAttention):
 
 @dataclass(frozen=True)
 class StoredWeights(StoredAttention):
-    """Attention of a layer, stored as floating-point weights, (heads, queries, keys)."""
+    """Attention of a layer, stored as floating-point weights, (heads, queries, keys).
+
+    No mask is known, but a causal mask is recognised by its zeros. Other zeros can be weights.
+    """
 
     weights: torch.Tensor
 
@@ -678,8 +685,48 @@ class StoredWeights(StoredAttention):
 
     @property
     def shares_mask(self) -> bool:
-        """True, because no mask is known, and `allowed` is True for all pairs of all heads."""
+        """True, because `allowed` is the same for all heads."""
         return True
+
+    @property
+    def causal(self) -> bool:
+        """Whether the zeros of the weights are those of a causal mask.
+
+        >>> StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])).causal
+        True
+        """
+        return self._mask is not None
+
+    @cached_property
+    def _mask(self) -> BandMask | None:
+        """Causal mask, if the zeros of the weights are those of such a mask.
+
+        This is the case if no query has weight on a later key in any head, and each query has
+        weight on its own key in some head, unless it has no weight at all, or no query has weight
+        on this key (padding). The last query is assumed to be at the position of the last key. A
+        single query shows no mask, and a very large layer is not examined.
+        """
+        offset = self.num_keys - self.num_queries
+        examined = 0 < self.weights.numel() <= _MAX_EXAMINED
+        if offset < 0 or self.num_queries < 2 or not examined:
+            return None
+        # torch reduces bool tensors slowly.
+        has_weight = self.weights.bool().view(torch.uint8).amax(dim=0)
+        own = has_weight.diagonal(offset)
+        is_explained = own | (has_weight.amax(dim=1) == 0) | (has_weight.amax(dim=0)[offset:] == 0)
+        if bool(has_weight.triu(offset + 1).any()) or not bool(is_explained.all() & own.any()):
+            return None
+        return BandMask(None, 0, offset)
+
+    def key_range(self, rows: Rows) -> slice:
+        if self._mask is None:
+            return super().key_range(rows)
+        return self._mask.key_range(rows, self.num_keys)
+
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        if self._mask is None:
+            return super().allowed(heads, rows, columns)
+        return self._mask.allowed(0, rows, columns or slice(0, self.num_keys))[None]
 
     def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         del heads

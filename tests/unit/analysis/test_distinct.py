@@ -57,10 +57,11 @@ def test_a_planted_head_is_the_distinct_head() -> None:
         "previous token",
         None,
     )
-    # Stored weights have no mask, so the baseline is even attention to all N keys.
+    # The causal mask is recognised by its zeros, so the baseline is even attention to earlier keys.
+    even = np.tri(N) / np.arange(1, N + 1)[:, None]
     assert distinct.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
     assert distinct.score == head_scores(stack, "previous token")[2][3]
-    assert distinct.baseline == pytest.approx(1 / N, abs=1e-6)
+    assert distinct.baseline == pytest.approx(patterns.previous_token(even), abs=1e-6)
 
 
 def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:

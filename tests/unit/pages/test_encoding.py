@@ -58,6 +58,31 @@ def test_the_limit_grows_with_the_text(tokens: int, max_mb: float) -> None:
     assert causal <= ahead <= 2 * max_mb * MB
 
 
+def test_the_limit_of_causal_arrays_is_that_of_causal_queries_and_keys() -> None:
+    arrays, vectors_of_same = sharp(4, 8, 512), of_vectors(4, 8, 512, 4)
+    assert arrays.stack().causal
+    assert limits.default_limit(arrays) == limits.default_limit(vectors_of_same)
+    uniform = av.AttentionRecord.from_weights(torch.full((4, 8, 512, 512), 1 / 512), words(512))
+    assert not uniform.stack().causal
+
+
+def test_zeros_by_chance_in_arrays_are_drawn_as_they_are() -> None:
+    # Layer 0 is causal, layer 1 is a window with padding, and layer 2 has a zero first row.
+    weights = sharp(3, 2, 70).stack().attention(0).block([0, 1], slice(0, 70)).repeat(3, 1, 1, 1)
+    weights[0, :, 40] = torch.eye(70)[40]
+    weights[1] = weights[1].triu(-9)
+    weights[1, :, 60:] = 0
+    weights[2, :, 0] = 0
+    record = av.AttentionRecord.from_weights(weights, words(70), normalized=False)
+    for form in ("all", "strongest"):
+        entries = embedded(record, 9_000 if form == "strongest" else None)
+        assert entries["embedded"]["self"]["form"] == form
+        for layer, block in enumerate(entries["blocks"]):
+            rows = decode_rows(block)
+            error = np.abs(rows.dense - weights[layer].numpy()).max()
+            assert error <= block["error"] * (1 + 1e-4) + 1e-6
+
+
 def embedded(record: av.AttentionRecord, max_bytes: int | None = None) -> dict[str, Any]:
     """Return the page data of a record, whose encoded weights take at most `max_bytes`."""
 

@@ -213,3 +213,66 @@ def test_returned_weights_of_stored_layers_cannot_change_the_record() -> None:
     assert_array_equal(returned, values[2, 1:3, :5])
     returned[:] = 0
     assert values.all()
+
+
+@st.composite
+def stored_numbers(draw: st.DrawFn) -> torch.Tensor:
+    """Draw numbers with zeros of a mask, of padding, of a window, and by chance."""
+    heads, queries = draw(st.integers(1, 3)), draw(st.integers(1, 8))
+    keys = queries + draw(st.integers(-1, 3))
+    keys = max(1, keys)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    numbers = torch.rand(heads, queries, keys, generator=generator) + 0.01
+    if draw(st.booleans()):
+        numbers = -numbers
+    offset = keys - queries
+    if draw(st.booleans()):
+        numbers = numbers.tril(offset)
+    if draw(st.booleans()):
+        numbers = numbers.triu(offset - draw(st.integers(0, 3)))
+    padding = draw(st.integers(0, 2))
+    numbers[:, :padding] = 0
+    numbers[:, :, :padding] = 0
+    by_chance = torch.rand(numbers.shape, generator=generator) < draw(st.sampled_from([0, 0.5, 1]))
+    return numbers.masked_fill(by_chance, 0)
+
+
+@given(stored_numbers())
+def test_a_recognised_mask_hides_no_weight_and_forbids_no_earlier_key(
+    numbers: torch.Tensor,
+) -> None:
+    layer = StoredWeights(numbers)
+    allowed = layer.allowed([0], slice(0, layer.num_queries))[0]
+    assert not numbers[:, ~allowed].any()
+    earlier = torch.ones_like(allowed).tril(layer.num_keys - layer.num_queries)
+    assert_array_equal(allowed, earlier if layer.causal else torch.ones_like(allowed))
+
+
+def test_a_causal_mask_is_recognised_by_its_zeros() -> None:
+    weights = torch.rand(2, 6, 6).tril() + torch.eye(6)
+    assert StoredWeights(weights).causal
+    assert StoredWeights(weights[:, 2:]).causal, "the first keys are cached"
+    padded = weights.clone()
+    padded[:, :2] = padded[:, :, :2] = 0
+    assert StoredWeights(padded).causal, "padding on the left"
+    padded = weights.clone()
+    padded[:, :, 4:] = 0
+    assert StoredWeights(padded).causal, "padding on the right"
+    one_head = weights.clone()
+    one_head[0, 3, 3] = 0
+    assert StoredWeights(one_head).causal, "a zero of one head"
+
+
+def test_zeros_by_chance_are_not_a_causal_mask() -> None:
+    weights = torch.rand(2, 6, 6).tril() + torch.eye(6)
+    ahead = weights.clone()
+    ahead[1, 0, 5] = 0.01
+    assert not StoredWeights(ahead).causal
+    assert not StoredWeights(weights[:, :1]).causal, "a single query"
+    assert not StoredWeights(weights[..., :5]).causal, "more queries than keys"
+    assert not StoredWeights(torch.zeros(2, 6, 6)).causal
+    skipped = weights.clone()
+    skipped[:, 2, 2] = 0
+    assert not StoredWeights(skipped).causal, "a query without weight on its own key"
+    previous = torch.diag(torch.ones(5), -1)[None]
+    assert not StoredWeights(previous).causal, "a head that attends to the previous token only"
