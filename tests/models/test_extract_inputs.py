@@ -222,6 +222,10 @@ def test_an_image_is_read_in_every_form(tmp_path: Path) -> None:
     [
         ("google-bert/bert-base-uncased", "bert-base-uncased"),
         ("/runs/sentiment/checkpoint-500", "sentiment/checkpoint-500"),
+        ("/runs/sentiment/model_weights", "sentiment/model_weights"),
+        ("/runs/sentiment/best_model.epoch_3", "sentiment/best_model.epoch_3"),
+        ("/runs/sentiment-model", "sentiment-model"),
+        ("org/my-bert-model", "my-bert-model"),
         ("C:\\runs\\sentiment\\best_model", "sentiment/best_model"),
         ("/home/.cache/hub/models--openai--gpt2/snapshots/0f2a", "gpt2"),
         ("", "BertForMaskedLM"),
@@ -232,6 +236,25 @@ def test_a_record_is_named_after_its_model_and_not_after_a_folder_named_model(
 ) -> None:
     model = make_model("bert")
     model.name_or_path = source
+    assert extract(model, IDS).model == name
+
+
+@pytest.mark.parametrize(
+    ("folder", "source", "name"),
+    [
+        ("sentiment", ".", "sentiment"),
+        ("sentiment/model", ".", "sentiment/model"),
+        ("sentiment", "./sentiment", "sentiment"),
+        ("sentiment/model", "model", "sentiment/model"),
+    ],
+)
+def test_a_record_of_a_relative_folder_is_named_after_the_folder(
+    folder: str, source: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model("bert").save_pretrained(tmp_path / folder)
+    is_inside = source == "."
+    monkeypatch.chdir(tmp_path / folder if is_inside else (tmp_path / folder).parent)
+    model = transformers.BertForMaskedLM.from_pretrained(source)
     assert extract(model, IDS).model == name
 
 

@@ -113,7 +113,8 @@ def compare(
     if words:
         records = [record.merge_words() for record in records]
     notes = _shared_parameters(models, all_names) if several else []
-    return Comparison(align_records(records, all_names, notes), originals=records, names=all_names)
+    common = align_records(records, all_names, notes)
+    return Comparison(common, originals=records, names=all_names, is_named=names is not None)
 
 
 def _is_per_member(name: str, value: Any) -> bool:

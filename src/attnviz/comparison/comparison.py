@@ -57,6 +57,9 @@ class Comparison:
         The first and the last of `members`.
     names : tuple of str
         Names of the members.
+    is_named : bool
+        Whether the caller has named the members. If there are several models, a view then has
+        these names in its heading instead of those of the models.
     notes : tuple of str
         Sentences about differences between the members, such as replaced tokens, and tokens,
         stacks, layers or heads that not all members have.
@@ -79,9 +82,11 @@ class Comparison:
         *,
         originals: Sequence[AttentionRecord],
         names: Sequence[str],
+        is_named: bool = False,
     ) -> None:
         self.members = common.records
         self.names = tuple(names)
+        self.is_named = is_named
         self.notes = common.notes
         self._common = common
         self._originals = tuple(originals)

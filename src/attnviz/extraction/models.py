@@ -435,20 +435,26 @@ def _saved_json(source: str | PathLike[str], name: str) -> Any:
         return None
 
 
-# Folder names that do not identify a model, such as "checkpoint-500".
-_NAME_OF_MANY = re.compile(
-    r"((final|best|last|trained|saved|my)[-_]?)?(model|checkpoint|ckpt|output|weights)s?([-_]?\d+)?"
+# Words of folder names that do not identify a model. A name of many models has only these words and
+# numbers, such as "checkpoint-500" and "model_weights".
+_WORD_OF_MANY = (
+    "(final|best|last|trained|saved|my|model|checkpoint|ckpt|output|weight|epoch|step)s?"
 )
+_NAME_OF_MANY = re.compile(rf"({_WORD_OF_MANY}|\d+)([-_. ]?({_WORD_OF_MANY}|\d+))*")
 
 
 def name_of(model: PreTrainedModel) -> str:
     """Return the display name of a model: the last part of its hub id or folder.
 
     If this part is generic, such as ``checkpoint-500`` or ``model``, the result starts with the
-    name of the parent folder. For a folder in the cache of downloads, return the last part of the
-    hub id. If the model has no hub id and no folder, return the name of its class.
+    name of the parent folder. A relative folder, such as ``.``, is resolved if it exists. For a
+    folder in the cache of downloads, return the last part of the hub id. If the model has no hub id
+    and no folder, return the name of its class.
     """
-    parts = str(getattr(model, "name_or_path", "") or "").replace("\\", "/").rstrip("/").split("/")
+    source = str(getattr(model, "name_or_path", "") or "")
+    if source and Path(source).is_dir():
+        source = str(Path(source).resolve())
+    parts = source.replace("\\", "/").rstrip("/").split("/")
     if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
         return parts[-3].rpartition("--")[2]
     if len(parts) > 1 and parts[-2] and _NAME_OF_MANY.fullmatch(parts[-1].lower()):

@@ -5,7 +5,7 @@ The query is usually that of the token before. Its weights are averaged over all
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sources:
     """Weights of the query that predicted a token, averaged over all heads of a stack.
 
@@ -68,8 +68,8 @@ class Sources:
     strongest_heads: NDArray[np.int64]
     most: NDArray[np.float32]
     baseline: NDArray[np.float64]
-    query_tokens: Tokens = field(repr=False)
-    key_tokens: Tokens = field(repr=False)
+    query_tokens: Tokens
+    key_tokens: Tokens
     caveats: tuple[str, ...] = CAVEATS
 
     def top(self, count: int = 5) -> NDArray[np.int64]:
@@ -120,14 +120,21 @@ class Sources:
             }
         )
 
+    def __repr__(self) -> str:
+        """Return five lines: the query and the four strongest keys."""
+        return "\n".join(self._lines(4))
+
     def __str__(self) -> str:
+        return "\n".join([*self._lines(5), *self.caveats])
+
+    def _lines(self, num_keys: int) -> list[str]:
         count = len(self.heads)
         lines = [
             f"{quote(self.query_tokens.text[self.query])} ({self.query}) predicting "
             f"{quote(self.token)}: mean weight over {count} head{'s' if count > 1 else ''} of "
             f"stack {quote(self.stack)}"
         ]
-        for key in self.top().tolist():
+        for key in self.top(num_keys).tolist():
             layer, head = self.heads[self.strongest_heads[key]]
             token = quote(self.key_tokens.text[key])
             lines.append(
@@ -135,7 +142,7 @@ class Sources:
                 f"{self.baseline[key]:.3f}; most in layer {layer}, head {head}: "
                 f"{self.most[key]:.2f}"
             )
-        return "\n".join([*lines, *self.caveats])
+        return lines
 
 
 def find_sources(stack: AttentionStack, token: int | str) -> Sources:

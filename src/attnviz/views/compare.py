@@ -290,6 +290,7 @@ def _first_member(values: Mapping[str, Any]) -> int:
 def _model_of(comparison: Comparison) -> str:
     """Return the names of the compared models as one string, each name once.
 
+    If there are several models, and the caller has named the members, return these names instead.
     `align_records` adds the name of a member to the name of its model. The names of members are
     removed here. The string contains at most `_MAX_NAMED_MODELS` names, and the number of further
     models.
@@ -299,6 +300,8 @@ def _model_of(comparison: Comparison) -> str:
         for member, name in zip(comparison.members, comparison.names, strict=True)
     ]
     models = [model for model in dict.fromkeys(bare) if model]
+    if comparison.is_named and len(models) > 1:
+        models = list(comparison.names)
     num_more = len(models) - _MAX_NAMED_MODELS
     more = f" and {num_more} more" if num_more > 0 else ""
     return ", ".join(models[:_MAX_NAMED_MODELS]) + more

@@ -198,6 +198,8 @@ def test_sources_are_the_mean_and_largest_weights_of_the_predicting_query(
     text = str(sources)
     assert f"“t0” (10) predicting “{stack.query_tokens.text[11]}”: mean weight over 6 heads" in text
     assert all(caveat in text for caveat in CAVEATS)
+    # A notebook shows the object as the first lines of this text.
+    assert repr(sources).splitlines() == text.splitlines()[: 5 if window is None else 4]
 
 
 def test_sources_of_a_read_token_are_those_of_the_query_before_it() -> None:

@@ -95,3 +95,5 @@ def test_a_page_is_named_after_the_models_of_its_members() -> None:
     assert (view.served_record.model, view.file_name) == ("base", "base-compare-view")
     other = av.AttentionRecord.from_weights([shares(1, 3, 3)], words(3), model="tuned")
     assert av.CompareView(av.compare(record, other)).served_record.model == "base, tuned"
+    named = av.compare(record, other, names=("before", "after"))
+    assert av.CompareView(named).served_record.model == "before, after"
