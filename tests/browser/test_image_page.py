@@ -351,12 +351,21 @@ def test_the_export_menu_has_the_image_if_weights_are_shown_over_it(
     expect(page.get_by_role("menuitem", name="Picture of the image, SVG")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [785, 1280])
-def test_the_image_is_at_least_400_pixels_wide(show: Show, page: Page, width: int) -> None:
+@pytest.mark.parametrize("kind", [av.HeadView, av.MatrixView])
+@pytest.mark.parametrize(("width", "is_beside"), [(640, False), (785, True), (1280, True)])
+def test_the_image_is_at_least_400_pixels_wide_and_beside_a_legible_plot(
+    show: Show, page: Page, width: int, is_beside: bool, kind: type[av.HeadView | av.MatrixView]
+) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     photo = np.full((800, 1200, 3), 128, np.uint8)
-    root = show(av.HeadView(small_record(photo), heads=[0], token=0))
+    root = show(kind(small_record(photo), heads=[0], token=0))
     left, top, right, bottom = image_box(root)
     assert right - left >= 400
     assert (right - left) / (bottom - top) == pytest.approx(1200 / 800, rel=0.01)
     assert overflow(root) == 0
+    plot = root.locator(".av-plot").first.bounding_box()
+    panel = root.locator(".av-image").bounding_box()
+    assert plot
+    assert panel
+    assert (panel["x"] >= plot["x"] + plot["width"]) == is_beside
+    assert plot["width"] >= 270

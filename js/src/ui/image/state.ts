@@ -18,7 +18,7 @@ export type Images = readonly (RecordImage | null)[];
  * From this width of the view on, in pixels, the panel is beside the plot. In a narrower view, it
  * is below the plot.
  */
-const MIN_WIDTH_WITH_PANEL_BESIDE = 880;
+const MIN_WIDTH_WITH_PANEL_BESIDE = 700;
 export const PANEL_GAP = 28;
 const SHARE = 0.34;
 /** Details of a photo are visible in an image of this width. */
