@@ -185,7 +185,8 @@ def _descriptions(function: Callable[..., View]) -> dict[str, str]:
     The result also has the names of other arguments and traits in these docstrings.
     """
     view = _view_of(function)
-    sources = [view.to_html, view.to_svg, view.save, function, *view.__mro__]
+    # An option whose name is that of a trait and of an argument for figures sets the trait.
+    sources = [view.to_html, view.save, function, *view.__mro__, view.to_svg]
     if _passes_options(function):
         sources.append(attnviz.extract)
     words: dict[str, str] = {}
