@@ -9,7 +9,7 @@ import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { patchOf } from "../../draw/patches";
 import { AXIS_HEIGHT, NUMBERS_APART } from "../plot/bars";
-import { indicesOf, neededIndices, spanOf } from "../text/captions";
+import { indicesOf, neededIndices, repeatedIn, spanOf } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import type { Selection } from "../view/record";
 import {
@@ -199,9 +199,9 @@ function widest(tokens: TokenList, size: number, limit: number, skipPatches: boo
 /** Return the fields of `Labels` for ticks. Names at ticks have at most `limit` pixels. */
 function ticksOf(tokens: TokenList, limit: number): Pick<Labels, "tickWidth" | "indexed"> {
   const { text, special } = tokens;
-  const specials = new Set(special);
-  const names = text.filter((_, token) => !specials.has(token));
-  const indexed = new Set(names).size < names.length;
+  const [repeated, specials] = [repeatedIn(text), new Set(special)];
+  const indexed =
+    repeated.size > 0 && text.some((name, token) => repeated.has(name) && !specials.has(token));
   const indices = indexed ? indicesOf([text.length - 1, text.length]) : "";
   const font = fontOf({ size: TICK_SIZE, font: "token" });
   const width = widest(tokens, TICK_SIZE, limit, false) + measureText(indices, font);

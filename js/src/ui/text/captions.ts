@@ -71,17 +71,23 @@ export function indicesOf([start, stop]: Range): string {
 
 const repeatedTexts = new WeakMap<readonly string[], ReadonlySet<string>>();
 
-/**
- * Return the indices of a range (see `indicesOf`) if its first or its last text occurs elsewhere.
- * Return "" if they are unique, as the names of frames, patches and dates are.
- */
-export function neededIndices(texts: readonly string[], range: Range): string {
+/** Return the texts that occur more than once. The result is cached. */
+export function repeatedIn(texts: readonly string[]): ReadonlySet<string> {
   let repeated = repeatedTexts.get(texts);
   if (!repeated) {
     const seen = new Set<string>();
     repeated = new Set(texts.filter((text) => seen.size === seen.add(text).size));
     repeatedTexts.set(texts, repeated);
   }
+  return repeated;
+}
+
+/**
+ * Return the indices of a range (see `indicesOf`) if its first or its last text occurs elsewhere.
+ * Return "" if they are unique, as the names of frames, patches and dates are.
+ */
+export function neededIndices(texts: readonly string[], range: Range): string {
+  const repeated = repeatedIn(texts);
   const ends = [range[0], Math.max(range[0], range[1] - 1)];
   return ends.some((token) => repeated.has(texts[token] ?? "")) ? indicesOf(range) : "";
 }
