@@ -126,15 +126,14 @@ class _Run:
 class _Outcome:
     """Effect of changes, with sentences for the reader.
 
-    `peers` has the same change of all heads, tokens or layers. It is None for several changes.
-    `ranked` is the key of their effects in `ChangedRuns._ranked`.
+    `unranked` has the same change of all heads, tokens or layers, if their effects are not known.
+    It is None if the rank is known, or if the changes have none.
     """
 
     described: list[str]
     sentence: str
     effect: Effect
-    peers: SameChanges | None
-    ranked: Any
+    unranked: SameChanges | None
 
 
 class ChangedRuns:
@@ -196,13 +195,10 @@ class ChangedRuns:
         """
         answer = self.measured if measured is None else measured or None
         given = self._read(changes)
-        unranked, is_cheap = "", False
+        unranked = None
         if given:
             _, outcome = self._measure(given, answer, ranks=ranks)
-            sentence, effect = outcome.sentence, outcome.effect
-            if outcome.peers is not None and outcome.ranked not in self._ranked:
-                unranked = str(outcome.peers)
-                is_cheap = outcome.peers.is_cheap(self.runner_for(answer))
+            sentence, effect, unranked = outcome.sentence, outcome.effect, outcome.unranked
         else:
             runner = self.runner_for(answer)
             unchanged = runner.answer_to(answer)
@@ -211,8 +207,8 @@ class ChangedRuns:
         return {
             "sentence": sentence,
             "measure": effect.measure,
-            "unranked": unranked,
-            "is_cheap": is_cheap,
+            "unranked": "" if unranked is None else str(unranked),
+            "is_cheap": unranked is not None and unranked.is_cheap(self.runner_for(answer)),
             "candidates_before": _answer_tokens(effect.candidates_before),
             "candidates_after": _answer_tokens(effect.candidates_after),
         }
@@ -388,20 +384,20 @@ class ChangedRuns:
         effect = effect_of(runner, answer, run.outputs, run.perturbed)
         described = [f"{description_of(one, outline.stack(one.stack))}." for one in changes]
         sentence = self._sentence(runner, changes, run, answer, effect)
-        peers, ranked = None, None
+        unranked = None
         if len(changes) == 1:
-            peers = SameChanges.of(changes[0], outline.stack(changes[0].stack))
-        if peers is not None:
-            ranked = peers.changes[0], answer.ids, answer.function
-            if ranks and ranked not in self._ranked:
-                self._ranked[ranked] = peers.effects(runner, answer)
-            if ranked in self._ranked:
-                rank = peers.rank_in_words(changes[0], self._ranked[ranked], effect.noise)
-                sentence = f"{sentence} {rank}"
+            unranked = SameChanges.of(changes[0], outline.stack(changes[0].stack))
+        if unranked is not None:
+            key = unranked.changes[0], answer.ids, answer.function
+            if ranks and key not in self._ranked:
+                self._ranked[key] = unranked.effects(runner, answer)
+            if key in self._ranked:
+                rank = unranked.rank_in_words(changes[0], self._ranked[key], effect.noise)
+                sentence, unranked = f"{sentence} {rank}", None
         # Remove an old effect of these changes first, because a page lists the effects in the order
         # in which they were last measured.
         self._outcomes.pop(changes, None)
-        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect, peers, ranked)
+        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect, unranked)
         return run, outcome
 
     def _new_run(self, runner: Runner, changes: Changes) -> _Run:
