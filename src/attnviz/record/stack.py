@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,6 @@ class AttentionStack(HeadNumbers):
         check_encodable("changed", changed)
         self.changed = changed
         self._maximum: float | None = None
-        self._forced_queries: tuple[int, ...] | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
         self._gates = {number: means.detach().float() for number, means in (gates or {}).items()}
@@ -198,7 +198,7 @@ class AttentionStack(HeadNumbers):
         """Whether all layers are known to forbid attention to later keys."""
         return all(attention.causal for attention in self._layers.values())
 
-    @property
+    @cached_property
     def forced_queries(self) -> tuple[int, ...]:
         """Queries that may attend to one key only, in all layers and heads.
 
@@ -208,11 +208,6 @@ class AttentionStack(HeadNumbers):
         on a single key, which is the same in all layers and heads. In a long text, only the first
         queries are examined.
         """
-        if self._forced_queries is None:
-            self._forced_queries = self._find_forced_queries()
-        return self._forced_queries
-
-    def _find_forced_queries(self) -> tuple[int, ...]:
         originals = [attention.original for attention in self._layers.values()]
         has_sinks = any(getattr(original, "sinks", None) is not None for original in originals)
         if has_sinks or not (self.normalized or self.ranks):
