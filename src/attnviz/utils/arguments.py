@@ -306,8 +306,13 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def check_encodable(argument: str, text: str) -> None:
-    """Raise ValueError if UTF-8 cannot encode `text`. `argument` is its name in the message."""
+def check_encodable(argument: str, text: Any) -> None:
+    """Raise TypeError if `text` is not a string, or ValueError if UTF-8 cannot encode it.
+
+    `argument` is its name in the message.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{argument}={short_repr(text)} must be a string")
     if encodable(text) != text:
         raise ValueError(
             f"{argument}={short_repr(text)} has a lone surrogate, which UTF-8 cannot encode. "

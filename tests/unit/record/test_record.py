@@ -95,6 +95,12 @@ def test_a_stack_fits_its_tokens() -> None:
         AttentionStack("x", {}, Tokens.of(["a", "b"]))
     with pytest.raises(ValueError, match=r"name='x\\ud800' has a lone surrogate"):
         AttentionStack("x\ud800", layers, Tokens.of(["a", "b"]), Tokens.of(["a", "b", "c"]))
+    for name in ("name", "changed"):
+        options: dict[str, Any] = {"name": "x", name: 3}
+        with pytest.raises(TypeError, match=f"{name}=3 must be a string"):
+            AttentionStack(
+                layers=layers, query_tokens=Tokens.of(["a", "b"]), key_tokens=None, **options
+            )
     with pytest.raises(ValueError, match="stacks is empty"):
         AttentionRecord({})
 
