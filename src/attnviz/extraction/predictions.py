@@ -29,14 +29,12 @@ def num_logits(batch: Batch) -> int:
 
     The final positions include padding. The result is 1 if the model produces no text.
     """
-    first = [
-        _position(batch, index, produced.first)
+    counts = [
+        batch.sequences[produced.sequence].length - _position(batch, index, produced)
         for index, produced in enumerate(batch.produced)
         if produced is not None
     ]
-    if not first:
-        return 1
-    return batch.sequences[_sequence_name(batch)].length - min(first)
+    return max(counts, default=1)
 
 
 def class_names(model: Any, ids: Iterable[int]) -> list[str]:
@@ -77,10 +75,11 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     the model has no language head, or if the logits of a text contain NaN, a note is added to the
     batch instead.
     """
-    if not any(produced is not None for produced in batch.produced):
+    texts = {number: text for number, text in enumerate(batch.produced) if text is not None}
+    if not texts:
         return
     logits = getattr(outputs, "logits", None)
-    largest = max(max(produced.ids) for produced in batch.produced if produced is not None)
+    largest = max(max(produced.ids) for produced in texts.values())
     if (
         not model.can_generate()
         or not isinstance(logits, torch.Tensor)
@@ -91,18 +90,14 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             f"{type(model).__name__} has no language head: its predictions are not known."
         )
         return
-    sequence = _sequence_name(batch)
-    for index, produced in enumerate(batch.produced):
-        if produced is None:
-            continue
+    for index, produced in texts.items():
+        sequence = produced.sequence
         # The model may have computed logits only for the final positions. `skipped` is the number
         # of positions before them.
         skipped = batch.sequences[sequence].length - logits.shape[1]
+        steps = range(len(produced.ids))
         positions = torch.tensor(
-            [
-                _position(batch, index, produced.first + step) - skipped
-                for step in range(len(produced.ids))
-            ]
+            [_position(batch, index, produced, step) - skipped for step in steps]
         )
         probabilities = _probabilities_of(produced.ids, logits[index], positions)
         if probabilities is None:
@@ -162,15 +157,11 @@ def _predictions(
     return tuple(predictions)
 
 
-def _sequence_name(batch: Batch) -> str:
-    return next(produced.sequence for produced in batch.produced if produced is not None)
+def _position(batch: Batch, index: int, text: ProducedText, step: int = 0) -> int:
+    """Return the index of the token that predicts a token of a text, counting padding.
 
-
-def _position(batch: Batch, index: int, position: int) -> int:
-    """Return the index of a token in its row of the batch, counting padding.
-
-    `index` is the index of the example, and `position` the index of the token in the example, not
-    counting padding.
+    The text is that of the example `index`, and `step` the index of its token.
     """
-    unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
+    unpadded = batch.sequences[text.sequence].unpadded[index]
+    position = text.first + step
     return position if unpadded is None else int(unpadded[position])

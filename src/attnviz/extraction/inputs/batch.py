@@ -332,14 +332,8 @@ def unpadded_positions(ids: torch.Tensor, mask: object, argument: str) -> list[t
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
     """Return the tokens at `positions`, int64, ascending, without patch grids and predictions."""
     indices = positions.tolist()
-
-    def selected(column: Sequence[Any] | None) -> Any:
-        return None if column is None else tuple(column[position] for position in indices)
-
-    return Tokens(
-        text=selected(tokens.text),
-        special=selected(tokens.special),
-        sequence=selected(tokens.sequence),
-        ids=selected(tokens.ids),
-        words=selected(tokens.words),
-    )
+    columns: dict[str, Any] = {}
+    for name in ("text", "special", "sequence", "ids", "words"):
+        column = getattr(tokens, name)
+        columns[name] = None if column is None else tuple(column[index] for index in indices)
+    return Tokens(**columns)
