@@ -78,6 +78,7 @@ def sounds_in(example: Any) -> list[Any]:
 def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Processed | None:
     """Encode an image or a sound, alone or with a text. Return None for other examples.
 
+    An image is an image of PIL, or pixel values (see `as_picture`).
     `expects_answer` is whether a chat template adds its generation prompt. Raise TypeError or
     ValueError if the model does not take the example, if the image or sound is invalid, or if no
     processor is found.
@@ -89,13 +90,10 @@ def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Proce
             raise loaded.refuse("a sound with a text" if sound else "an image with a text")
         return _encode_with_text(loaded, example, sound=sound, expects_answer=expects_answer)
     is_array = isinstance(example, np.ndarray | torch.Tensor)
-    without_text = is_array and not takes["texts"]
-    if is_sound(example) or (without_text and takes["sounds"]):
+    if is_sound(example) or (is_array and takes["sounds"] and not takes["texts"]):
         return _encode_sound(loaded, example)
-    is_image_array = without_text or (is_array and example.ndim == 3)
-    if is_image(example) or (is_image_array and takes["images"]):
-        return _encode_image(loaded, example)
-    return None
+    is_pixels = is_array and takes["images"] and (example.ndim == 3 or not takes["texts"])
+    return _encode_image(loaded, example) if is_image(example) or is_pixels else None
 
 
 def chat_processor(loaded: Loaded) -> Any:
@@ -161,7 +159,7 @@ def _encode_with_text(
     if sound:
         media_input = _checked_sound(media_input, rate)
     else:
-        media_input = _checked_image(loaded.model, media_input)
+        media_input = _picture(loaded.model, media_input)
     marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
     marked = any(isinstance(mark, str) and mark in text for mark in marks)
     if getattr(processor, "chat_template", None) and not marked:
@@ -197,13 +195,10 @@ def _encode_image(loaded: Loaded, image: Any) -> Processed:
         raise loaded.refuse("an image")
     if loaded.takes["texts"]:
         raise loaded.refuse("an image without a text", "(image, text)")
-    pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
-    if pixels and image.dim() in (3, 4):
+    if isinstance(image, torch.Tensor):
         return {"pixel_values": image if image.dim() == 4 else image[None]}, None
-    image, processor = (
-        _checked_image(loaded.model, image),
-        _processor(loaded, "of images", "an image"),
-    )
+    processor = _processor(loaded, "of images", "an image")
+    image = _picture(loaded.model, image)
     return call_reader(processor, images=image, return_tensors="pt"), processor
 
 
@@ -225,16 +220,17 @@ def _sampling_rate(processor: Any) -> int | None:
 
 
 def as_picture(loaded: Loaded, example: Any) -> Any:
-    """Return an image array as an image of PIL, which pipelines need. Return others as they are."""
+    """Return an array of an image as an image of PIL. Return others, and pixel values, as they are.
+
+    Pixel values are a float tensor.
+    """
     if not isinstance(example, np.ndarray | torch.Tensor) or is_sound(example):
         return example
+    is_image_array = example.ndim == 3 or not loaded.takes["texts"]
     are_pixels = isinstance(example, torch.Tensor) and example.is_floating_point()
-    is_image_array = example.ndim == 3 or (example.ndim == 2 and not loaded.takes["texts"])
-    if are_pixels or not is_image_array or not loaded.takes["images"]:
+    if not (is_image_array and loaded.takes["images"]) or (are_pixels and example.ndim in (3, 4)):
         return example
-    from PIL import Image
-
-    return Image.fromarray(_checked_image(loaded.model, example).squeeze())
+    return _picture(loaded.model, example)
 
 
 def num_samples(sound: Any, processor: Any) -> int:
@@ -245,46 +241,42 @@ def num_samples(sound: Any, processor: Any) -> int:
     return round(len(samples) * (rate / given_rate if rate and given_rate else 1))
 
 
-def _checked_image(model: PreTrainedModel, image: Any) -> Any:
-    """Check an image, and convert it into a form that image processors take.
+def _picture(model: PreTrainedModel, image: Any) -> Any:
+    """Return an image as an image of PIL with three colours, or any number if the model takes one.
 
     `image` is an image of PIL or an array. The shape of an array is (height, width),
     (height, width, colours) or (colours, height, width), with 1, 3 or 4 colours. Its values are
-    integers from 0 to 255, or floats from 0 to 1.
-
-    The result is an image of PIL, or a uint8 array (height, width, colours) from 0 to 255. It has
-    three colours, or its original number of colours if the model takes images with one colour.
-    Raise ValueError if an array is empty or invalid. An image of PIL is always accepted.
+    integers from 0 to 255, or floats from 0 to 1. Raise ValueError if an array is empty or invalid.
     """
+    if not is_image(image):
+        array = as_array(image)
+        original = array
+        if array.ndim == 2:
+            array = array[..., None]
+        elif array.ndim == 3 and array.shape[-1] not in (1, 3, 4):
+            array = np.moveaxis(array, 0, -1)
+        is_image_shape = array.ndim == 3 and array.shape[-1] in (1, 3, 4) and array.size > 0
+        if not is_image_shape or array.dtype.kind not in "iuf":
+            raise ValueError(
+                "inputs: an image must have numbers and the shape (height, width), (height, width, "
+                "colours) or (colours, height, width), with 1, 3 or 4 colours; got "
+                f"{original.dtype} of shape {original.shape}"
+            )
+        highest = 1 if array.dtype.kind == "f" else 255
+        # If the image contains NaN, both comparisons are False, so this is an error, too.
+        if not (array.min() >= 0 and array.max() <= highest):
+            raise ValueError(
+                f"inputs: an image of {array.dtype} must have values from 0 to {highest}; got "
+                f"{array.min():.4g} to {array.max():.4g}. Pass the model's pixel values as "
+                "{'pixel_values': ...}."
+            )
+        from PIL import Image
+
+        array = np.rint(array * (255 / highest)).astype(np.uint8)
+        image = Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
+    # Image processors do not accept an alpha channel.
     one_colour = 1 in config_values(model.config, "num_channels")
-    if is_image(image):
-        # Convert to RGB, because image processors do not accept an alpha channel.
-        return image if one_colour or image.mode == "RGB" else image.convert("RGB")
-    array = as_array(image)
-    original = array
-    if array.ndim == 2:
-        array = array[..., None]
-    elif array.ndim == 3 and array.shape[-1] not in (1, 3, 4):
-        array = np.moveaxis(array, 0, -1)
-    is_image_shape = array.ndim == 3 and array.shape[-1] in (1, 3, 4) and array.size > 0
-    if not is_image_shape or array.dtype.kind not in "iuf":
-        raise ValueError(
-            "inputs: an image must have numbers and the shape (height, width), (height, width, "
-            "colours) or (colours, height, width), with 1, 3 or 4 colours; got "
-            f"{original.dtype} of shape {original.shape}"
-        )
-    highest = 1 if array.dtype.kind == "f" else 255
-    # If the image contains NaN, both comparisons are False, so this is an error, too.
-    if not (array.min() >= 0 and array.max() <= highest):
-        raise ValueError(
-            f"inputs: an image of {array.dtype} must have values from 0 to {highest}; got "
-            f"{array.min():.4g} to {array.max():.4g}. Pass the model's pixel values as "
-            "{'pixel_values': ...}."
-        )
-    array = np.rint(array * (255 / highest)).astype(np.uint8)
-    if one_colour:
-        return array
-    return np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
+    return image if one_colour or image.mode == "RGB" else image.convert("RGB")
 
 
 def _checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
