@@ -23,7 +23,6 @@ compared with the output of the module.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +35,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.families import sparse_kind
-from attnviz.extraction.models import hook
+from attnviz.extraction.models import hook, named_arguments
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
@@ -171,14 +170,14 @@ def report_sparse(modules: Sequence[nn.Module], sink: Sink, undo: Cleanup) -> No
     tensors: dict[nn.Module, dict[str, Any]] = {}
 
     def begin(module: Any, args: Any, kwargs: Any) -> None:
-        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        arguments = named_arguments(module.forward, args, kwargs)
         cache = arguments.get("past_buckets_states")
         if cache is not None and len(cache) > module.layer_idx:
             raise NotImplementedError(
                 f"model: {type(module).__name__} with a cache cannot be read. Pass the whole text, "
                 'and generate={"use_cache": False}.'
             )
-        tensors[module] = {**arguments}
+        tensors[module] = arguments
 
     def keep(module: nn.Module, name: str, *hooked: Any) -> None:
         # For short texts, BigBird runs another module, which has the same projections.

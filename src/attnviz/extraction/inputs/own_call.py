@@ -281,10 +281,9 @@ class _Observer:
     def watch(self, undo: Cleanup) -> None:
         """Observe the object and its model until the ``with`` block of `undo` ends."""
         model, wrapper, processor = self._loaded.model, self._loaded.wrapper, self._loaded.processor
-        for module in modules_of(model)[1:]:
-            if isinstance(module, transformers.PreTrainedModel):
-                replace_method(module, "forward", partial(self._inner, module), undo)
-        replace_method(model, "forward", self._forward, undo)
+        for module in modules_of(model):
+            if module is model or isinstance(module, transformers.PreTrainedModel):
+                replace_method(module, "forward", partial(self._forward, module), undo)
         if hasattr(model, "generate"):
             replace_method(model, "generate", self._generate, undo)
         image_processor = getattr(processor, "image_processor", processor)
@@ -317,14 +316,13 @@ class _Observer:
         if "TOKENIZERS_PARALLELISM" not in os.environ:
             undo.add(partial(os.environ.pop, "TOKENIZERS_PARALLELISM", None))
 
-    def _forward(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call = OwnCall(_inputs(named_arguments(forward, args, kwargs)), None, self._image_options)
-        return self._reached(call, forward, args, kwargs)
-
-    def _inner(
+    def _forward(
         self, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        return self._reached(OwnCall({}, module=module), forward, args, kwargs)
+        arguments = _inputs(named_arguments(forward, args, kwargs))
+        inner = None if module is self._loaded.model else module
+        call = OwnCall(arguments, None, self._image_options, inner)
+        return self._reached(call, forward, args, kwargs)
 
     def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         bound = named_arguments(generate, args, kwargs)
