@@ -1,4 +1,4 @@
-"""Functions that read which arguments and how many tokens a model takes, and that check ids.
+"""Functions that read which arguments and how many tokens a model takes.
 
 `attnviz.extraction.models.Loaded` has the results for one model.
 """
@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -57,53 +56,6 @@ def shortens_logits(model: PreTrainedModel) -> bool:
 
 class TooManyTokensError(ValueError):
     """Error for a text with more tokens than the model has positions."""
-
-
-def check_ids(
-    model: PreTrainedModel, ids: torch.Tensor, argument: str, *, decoder: bool = False
-) -> None:
-    """Raise ValueError if `ids` is empty, or if the model has no embedding for one of the ids.
-
-    A model without token embeddings accepts all ids. `argument` is the name of the caller's
-    argument with the ids, for the error. `decoder` is whether the decoder of an encoder-decoder
-    model gets the ids. It may have another vocabulary than the encoder.
-    """
-    if ids.numel() == 0:
-        raise ValueError(f"{argument} contains no tokens. Pass some text.")
-    try:
-        part: Any = model.get_decoder() if decoder else model
-        table = part.get_input_embeddings()
-    except (NotImplementedError, AttributeError):
-        return
-    num_ids = getattr(getattr(table, "weight", None), "shape", (None,))[0]
-    lowest, highest = int(ids.min()), int(ids.max())
-    if num_ids is not None and (highest >= num_ids or lowest < 0):
-        worst = highest if highest >= num_ids else lowest
-        raise ValueError(
-            f"{argument}: token id {worst} is out of range. {type(model).__name__} has the ids "
-            f"0 to {num_ids - 1}{' in its decoder' * decoder}, so the tokenizer belongs to another "
-            "model. Pass the tokenizer of this model as tokenizer="
-            f"{', or (source, target) if its decoder has its own' * decoder}."
-        )
-
-
-def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
-    """Raise TooManyTokensError if `length` (with padding) is larger than `bound`.
-
-    `bound` is the result of `num_positions`. If it is None, every length is valid. `argument` is
-    the name of the caller's argument with the text, for the error.
-    """
-    if bound is not None and length > bound:
-        remedy = (
-            "Shorten the text, pass truncation=True, or pass a tokenizer's output with "
-            f"truncation=True, max_length={bound}."
-        )
-        if argument == "decoder_input_ids":
-            remedy = "Pass fewer ids."
-        raise TooManyTokensError(
-            f"{argument}: {length} tokens are too many. {type(model).__name__} has {bound} "
-            f"positions. {remedy}"
-        )
 
 
 def num_positions(model: PreTrainedModel) -> dict[str, int | None]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import check_ids, check_length
+from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.families import CACHES, TOKENIZER_EXTRAS, has_codebooks
 from attnviz.extraction.inputs.batch import (
     Batch,
@@ -154,9 +154,51 @@ class Encoder:
             argument = "inputs" if name == "input" else "target"
             if name == "decoder" and decoder_input_ids is not None:
                 argument = "decoder_input_ids"
-            bound = self.loaded.num_positions[name]
-            check_length(self._model, sequence.length, argument, bound)
+            self._check_length(name, sequence.length, argument)
         return batch
+
+    def _check_length(self, name: str, length: int, argument: str) -> None:
+        """Raise TooManyTokensError if the sequence `name` has more tokens than positions.
+
+        Padding counts, too. `argument` is the name of the caller's argument, for the error.
+        """
+        bound = self.loaded.num_positions[name]
+        if bound is not None and length > bound:
+            remedy = (
+                "Shorten the text, pass truncation=True, or pass a tokenizer's output with "
+                f"truncation=True, max_length={bound}."
+            )
+            if argument == "decoder_input_ids":
+                remedy = "Pass fewer ids."
+            raise TooManyTokensError(
+                f"{argument}: {length} tokens are too many. {type(self._model).__name__} has "
+                f"{bound} positions. {remedy}"
+            )
+
+    def _check_ids(self, ids: torch.Tensor, argument: str, *, decoder: bool = False) -> None:
+        """Raise ValueError if `ids` is empty, or if the model has no embedding for one of the ids.
+
+        A model without token embeddings accepts all ids. `argument` is the name of the caller's
+        argument with the ids, for the error. `decoder` is whether the decoder of an encoder-decoder
+        model gets the ids. It may have another vocabulary than the encoder.
+        """
+        if ids.numel() == 0:
+            raise ValueError(f"{argument} contains no tokens. Pass some text.")
+        try:
+            part: Any = self._model.get_decoder() if decoder else self._model
+            table = part.get_input_embeddings()
+        except (NotImplementedError, AttributeError):
+            return
+        num_ids = getattr(getattr(table, "weight", None), "shape", (None,))[0]
+        lowest, highest = torch.stack(torch.aminmax(ids)).tolist()
+        if num_ids is not None and (highest >= num_ids or lowest < 0):
+            worst = highest if highest >= num_ids else lowest
+            raise ValueError(
+                f"{argument}: token id {worst} is out of range. {type(self._model).__name__} has "
+                f"the ids 0 to {num_ids - 1}{' in its decoder' * decoder}, so the tokenizer "
+                "belongs to another model. Pass the tokenizer of this model as tokenizer="
+                f"{', or (source, target) if its decoder has its own' * decoder}."
+            )
 
     def _notes_on_texts(self, batch: Batch, readings: Sequence[Reading]) -> list[str]:
         """Return notes on texts of which the model gets a part, or gets them in another way."""
@@ -462,7 +504,7 @@ class Encoder:
             self.tokenizer(required=True), text, add_special_tokens=False, return_tensors="pt"
         )
         ids: torch.Tensor = encoded["input_ids"]
-        check_ids(self._model, ids, "target")
+        self._check_ids(ids, "target")
         return ids
 
     def _add_sequence(self, batch: Batch, name: str, argument: str) -> None:
@@ -483,7 +525,7 @@ class Encoder:
             raise ValueError(
                 f"{argument}: input_ids must be (examples, tokens); got {tuple(ids.shape)}"
             )
-        check_ids(self._model, ids, argument, decoder=name == "decoder")
+        self._check_ids(ids, argument, decoder=name == "decoder")
         mask = batch.arguments.get(f"{prefix}attention_mask")
         unpadded = unpadded_positions(ids, mask, f"{prefix}attention_mask")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
@@ -554,7 +596,7 @@ class Encoder:
             )
             of_targets = [reading for reading in readings if reading.target]
             batch.notes += notes_on_cuts(of_targets, encoded["input_ids"].tolist(), "target")
-            check_ids(self._model, encoded["input_ids"], "target", decoder=True)
+            self._check_ids(encoded["input_ids"], "target", decoder=True)
             labels, mask = encoded["input_ids"], encoded["attention_mask"]
             if bool((shift_labels(self._model, labels)[:, 0] == labels[:, 0]).all()):
                 # The tokenizer has already added the start token, as that of Whisper does.
