@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -602,3 +602,42 @@ class Tokens:
     def __repr__(self) -> str:
         text = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
         return f"<{len(self)} tokens: {text}>"
+
+
+def selected_tokens(tokens: Tokens, positions: Sequence[int]) -> Tokens:
+    """Return the tokens at ascending `positions`, without patch grids and predictions."""
+    columns: dict[str, Any] = {}
+    for name in ("text", "special", "sequence", "ids", "words"):
+        column = getattr(tokens, name)
+        columns[name] = None if column is None else tuple(column[index] for index in positions)
+    return Tokens(**columns)
+
+
+def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
+    """Join two sequences of tokens, their grids of image patches, and their predictions.
+
+    Ids are kept only if both `first` and `second` have ids, and words only if both have words.
+    """
+    ids = None if first.ids is None or second.ids is None else first.ids + second.ids
+    special, sequence = first.special + second.special, first.sequence + second.sequence
+    words = None
+    if first.words is not None and second.words is not None:
+        words = number_words(first.words + second.words, special, sequence)
+    start = len(first)
+    predictions = [
+        replace(
+            prediction,
+            query=prediction.query + start,
+            row=None if prediction.row is None else prediction.row + start,
+        )
+        for prediction in second.predictions
+    ]
+    return Tokens(
+        text=first.text + second.text,
+        special=special,
+        sequence=sequence,
+        ids=ids,
+        words=words,
+        grids=first.grids + tuple(replace(grid, start=grid.start + start) for grid in second.grids),
+        predictions=(*first.predictions, *predictions),
+    )

@@ -327,13 +327,3 @@ def unpadded_positions(ids: torch.Tensor, mask: object, argument: str) -> list[t
             )
         unpadded.append(None if bool(row.all()) else torch.nonzero(row).flatten())
     return unpadded
-
-
-def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
-    """Return the tokens at `positions`, int64, ascending, without patch grids and predictions."""
-    indices = positions.tolist()
-    columns: dict[str, Any] = {}
-    for name in ("text", "special", "sequence", "ids", "words"):
-        column = getattr(tokens, name)
-        columns[name] = None if column is None else tuple(column[index] for index in indices)
-    return Tokens(**columns)

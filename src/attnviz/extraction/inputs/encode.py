@@ -16,7 +16,6 @@ from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
     TokenSequence,
-    selected_tokens,
     tensors_of,
     unpadded_positions,
 )
@@ -61,6 +60,7 @@ from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
 from attnviz.extraction.tokens.text import read_tokens
+from attnviz.record.tokens import selected_tokens
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.cleanup import Cleanup
 
@@ -562,7 +562,7 @@ class Encoder:
             else:
                 batch.notes += [note for note in notes if note not in batch.notes]
             batch.tokens[name].append(
-                tokens if positions is None else selected_tokens(tokens, positions)
+                tokens if positions is None else selected_tokens(tokens, positions.tolist())
             )
 
     def _add_decoder(

@@ -7,7 +7,6 @@ ids in its decoder, shifted by one token. Other models get them after the prompt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from attnviz.extraction.inputs.batch import (
 from attnviz.extraction.models import Loaded, evaluate, first_call
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
 from attnviz.extraction.tokens.text import read_tokens
-from attnviz.record.tokens import Tokens, number_words
+from attnviz.record.tokens import joined_tokens
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
@@ -249,33 +248,3 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
     batch.produced = [ProducedText("input", len(prompt) - 1, tuple(new_ids))]
-
-
-def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two sequences of tokens, their grids of image patches, and their predictions.
-
-    Ids are kept only if both `first` and `second` have ids, and words only if both have words.
-    """
-    ids = None if first.ids is None or second.ids is None else first.ids + second.ids
-    special, sequence = first.special + second.special, first.sequence + second.sequence
-    words = None
-    if first.words is not None and second.words is not None:
-        words = number_words(first.words + second.words, special, sequence)
-    start = len(first)
-    predictions = [
-        replace(
-            prediction,
-            query=prediction.query + start,
-            row=None if prediction.row is None else prediction.row + start,
-        )
-        for prediction in second.predictions
-    ]
-    return Tokens(
-        text=first.text + second.text,
-        special=special,
-        sequence=sequence,
-        ids=ids,
-        words=words,
-        grids=first.grids + tuple(replace(grid, start=grid.start + start) for grid in second.grids),
-        predictions=(*first.predictions, *predictions),
-    )

@@ -33,7 +33,6 @@ from attnviz.extraction.families import (
     frames_per_patch,
 )
 from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.inputs.target import joined_tokens
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.tokens.arrange import arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes, with_sound_runs
@@ -48,7 +47,7 @@ from attnviz.extraction.tokens.patches import (
     runs_of,
     with_image_runs,
 )
-from attnviz.record.tokens import Tokens, quote
+from attnviz.record.tokens import Tokens, joined_tokens, quote
 from attnviz.record.words import find_words
 
 # Kinds of stacks whose queries may be patches of images or frames of a sound.
