@@ -244,6 +244,7 @@ class RecordTokens:
         if layers.stack in _READING and text is not None:
             tokens = self._named_tokens(text, index, named)
             yield tokens
+            # Virtual tokens that are queries, too, are in the text already.
             if self._virtual is not None and text is input_text:
                 yield _after_virtual(self._virtual, tokens)
             if layers.stack == "decoder" and input_text is not None:
