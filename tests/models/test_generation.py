@@ -436,7 +436,6 @@ def test_settings_of_the_callers_own_call_apply_unless_generate_names_them(llama
         "bad_words_ids": [[7]],
     }
     batch = Batch({"input_ids": IDS}, 1, generation=generation)
-    options: dict[str, Any] = {"tokenizer": None}
     for generate, own in (
         (5, {"max_new_tokens": 5, "num_beams": 1, "bad_words_ids": [[7]]}),
         ({"num_beams": 3}, {"max_new_tokens": 3, "num_beams": 3, "bad_words_ids": [[7]]}),
@@ -446,7 +445,7 @@ def test_settings_of_the_callers_own_call_apply_unless_generate_names_them(llama
         ),
     ):
         settings = read_generation_settings(generate, llama).for_batch(batch)
-        generated = generate_text(load(llama), batch, settings, **options)
+        generated = generate_text(load(llama), batch, settings)
         if not isinstance(generate, GenerationConfig):
             own["repetition_penalty"] = 9.0
         expected = llama.generate(IDS, attention_mask=torch.ones_like(IDS), **own)

@@ -473,7 +473,7 @@ def _for_ray(work: _Work) -> Loaded:
         return loaded
     if isinstance(tokenizer, str | os.PathLike):
         saved_there: Any = _RemoteModel(str(tokenizer))
-        tokenizer = find_tokenizer(Loaded(saved_there, None, None), from_hub=False)
+        tokenizer = find_tokenizer(Loaded(saved_there, None, None), required=False)
     placeholder: Any = _RemoteModel("" if is_loader(work.model) else str(work.model))
     return Loaded(placeholder, tokenizer, processor)
 
@@ -607,7 +607,7 @@ def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     Items that are not strings, such as images, are not counted. Return an empty dict if no
     tokenizer is found.
     """
-    tokenizer = find_tokenizer(loaded, from_hub=False)
+    tokenizer = find_tokenizer(loaded, required=False)
     if tokenizer is None:
         return {}
     sample = [texts[index] for index in _counted_indices(len(texts))]

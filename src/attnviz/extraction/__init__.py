@@ -240,8 +240,7 @@ def extract(
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )
-                tokenizer = encoder.output_tokenizer()
-                generated = generate_text(loaded, single, of_single, tokenizer=tokenizer)
+                generated = generate_text(loaded, single, of_single)
                 encoder.add_generated(single, generated, of_single.method)
         return [
             record

@@ -86,8 +86,7 @@ def extract_live(
             spent += expected
         return is_stopped()
 
-    tokenizer = encoder.output_tokenizer()
-    generated = generate_text(loaded, batch, settings, tokenizer=tokenizer, on_token=on_token)
+    generated = generate_text(loaded, batch, settings, on_token=on_token)
     if latest is not None and torch.equal(latest[0], generated.ids):
         return latest[1]
     return record_of(generated)

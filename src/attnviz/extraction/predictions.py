@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from attnviz.extraction.inputs.batch import Batch, ProducedText
+from attnviz.extraction.models import Loaded
+from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 
@@ -68,11 +69,11 @@ def predicted_classes(model: Any, batch: Batch, outputs: Any, example: int) -> l
     ]
 
 
-def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
+def add_predictions(loaded: Loaded, batch: Batch, outputs: Any) -> None:
     """Add the predictions for each token of the produced texts to ``batch.tokens``.
 
-    `outputs` are the outputs of the model. If `tokenizer` is None, tokens are shown as ``#id``. If
-    the model has no language head, or if the logits of a text contain NaN, a note is added to the
+    `outputs` are the outputs of the model. Without a tokenizer, tokens are shown as ``#id``. If the
+    model has no language head, or if the logits of a text contain NaN, a note is added to the
     batch instead.
     """
     texts = {number: text for number, text in enumerate(batch.produced) if text is not None}
@@ -81,13 +82,13 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     logits = getattr(outputs, "logits", None)
     largest = max(max(produced.ids) for produced in texts.values())
     if (
-        not model.can_generate()
+        not loaded.model.can_generate()
         or not isinstance(logits, torch.Tensor)
         or logits.dim() != 3
         or logits.shape[-1] <= largest
     ):
         batch.notes.append(
-            f"{type(model).__name__} has no language head: its predictions are not known."
+            f"{type(loaded.model).__name__} has no language head: its predictions are not known."
         )
         return
     for index, produced in texts.items():
@@ -104,6 +105,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             batch.notes.append(_NOT_FINITE)
             continue
         tokens = batch.tokens[sequence][index]
+        tokenizer = find_target_tokenizer(loaded)
         predictions = _predictions(produced, probabilities, tokens, tokenizer)
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 

@@ -24,16 +24,49 @@ _reading_lock = fork_safe_lock()
 calling_lock = fork_safe_lock()
 
 
-def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
+def find_tokenizer(loaded: Loaded, *, required: bool) -> Any:
     """Return the tokenizer that the caller passed, or else the one saved with the model's weights.
 
-    A saved tokenizer is read once per model object. `from_hub` is whether to query the hub for a
-    tokenizer that is not on this machine. Without a network, the query takes time. Return None if
-    no tokenizer is found.
+    A saved tokenizer is read once per model object. Return None if no tokenizer is found. If
+    `required` is True, query the hub for a tokenizer that is not on this machine, which takes time
+    without a network, and raise ValueError instead of returning None.
     """
-    if loaded.tokenizer is not None:
-        return loaded.tokenizer
-    return _saved_with(loaded.model, "tokenizer", from_hub=from_hub)
+    tokenizer = loaded.tokenizer
+    if tokenizer is None:
+        tokenizer = _saved_with(loaded.model, "tokenizer", from_hub=required)
+    if tokenizer is None and required:
+        source = getattr(loaded.model, "name_or_path", "")
+        reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
+        raise ValueError(
+            f"tokenizer: inputs contain text, and no tokenizer was found ({reason}). Pass "
+            "tokenizer=, or pass ids as inputs."
+        )
+    return tokenizer
+
+
+def find_target_tokenizer(loaded: Loaded, *, required: bool = False) -> Any:
+    """Return the tokenizer of the text that the model produces, or None if there is none.
+
+    It is the tokenizer of the decoder if the caller passed two tokenizers. It is None if the model
+    consists of two models with different vocabularies, and the caller passed one tokenizer. In this
+    case, raise ValueError if `required` is True.
+    """
+    if loaded.target_tokenizer is not None:
+        return loaded.target_tokenizer
+    tokenizer = find_tokenizer(loaded, required=required)
+    sizes = [
+        getattr(getattr(loaded.model.config, part, None), "vocab_size", None)
+        for part in ("encoder", "decoder")
+    ]
+    if tokenizer is None or not all(sizes) or sizes[0] == sizes[1]:
+        return tokenizer
+    if required:
+        raise ValueError(
+            f"target: the decoder of {type(loaded.model).__name__} has another vocabulary than its "
+            f"encoder ({sizes[1]:,} and {sizes[0]:,} tokens). Pass both tokenizers as "
+            "tokenizer=(source, target)."
+        )
+    return None
 
 
 def find_processor(

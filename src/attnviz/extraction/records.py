@@ -94,7 +94,7 @@ def records_of_forward(
     loaded = encoder.loaded
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
-    add_predictions(loaded.model, batch, forward.outputs, encoder.output_tokenizer())
+    add_predictions(loaded, batch, forward.outputs)
     # The encoder and the decoder may have added the same note, so remove duplicates.
     notes = [
         *dict.fromkeys(batch.notes),

@@ -111,13 +111,7 @@ class Example:
         watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
         """Generate text with the example as the prompt. `watch` is as for `generate_text`."""
-        return generate_text(
-            self.loaded,
-            self._encoded(),
-            settings,
-            tokenizer=self.encoder.output_tokenizer(),
-            watch=watch,
-        )
+        return generate_text(self.loaded, self._encoded(), settings, watch=watch)
 
     def with_generated_text(self, generated: Generated, method: str) -> Example:
         """Return an example whose input ends with a generated text.

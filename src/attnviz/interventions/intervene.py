@@ -22,6 +22,7 @@ from attnviz.extraction.inputs.generate import (
 )
 from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
+from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import (
@@ -285,7 +286,7 @@ class _Intervention:
         no_position = self._position is None and not callable(answer)
         made = Runner(example.with_generated_text(text, settings.method))
         position = count - 1 if no_position else self._position
-        tokenizer = example.encoder.output_tokenizer()
+        tokenizer = find_target_tokenizer(example.loaded)
         texts = _text_of(unchanged_text, tokenizer), _text_of(text, tokenizer)
         return self._compare(made, changes, answer, position, texts)
 

@@ -55,7 +55,11 @@ from attnviz.extraction.inputs.truncate import (
 )
 from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.options import RecordOptions
-from attnviz.extraction.preprocessors import call_reader, find_tokenizer
+from attnviz.extraction.preprocessors import (
+    call_reader,
+    find_target_tokenizer,
+    find_tokenizer,
+)
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
@@ -147,7 +151,7 @@ class Encoder:
         for name in batch.sequences:
             self._add_tokens(batch, name)
         if added is not None:
-            append_target(self._model, batch, added, self.tokenizer(required=True))
+            append_target(self.loaded, batch, added)
         if settings is not None:
             note_padding(self.loaded, batch, settings.for_batch(batch))
         for name, sequence in batch.sequences.items():
@@ -319,7 +323,7 @@ class Encoder:
             note = f"The decoder's text, {count}, was generated {method}."
         else:
             self._replace_prompt(batch, generated.ids[None, : generated.prefix])
-            append_ids(self._model, batch, added[None], self.tokenizer(required=False))
+            append_ids(self.loaded, batch, added[None])
             subject = "token was" if len(added) == 1 else f"{len(added)} tokens were"
             note = f"The last {subject} generated {method}."
         batch.notes.append(note)
@@ -343,51 +347,12 @@ class Encoder:
         self._add_sequence(batch, "input", "generate")
         self._add_tokens(batch, "input")
 
-    def tokenizer(self, *, required: bool) -> Any:
-        """Return the model's tokenizer, or None if no tokenizer is found.
-
-        If `required` is True, search the hub, too, and raise ValueError instead of returning None.
-        """
-        tokenizer = find_tokenizer(self.loaded, from_hub=required)
-        if tokenizer is None and required:
-            source = getattr(self._model, "name_or_path", "")
-            reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
-            raise ValueError(
-                f"tokenizer: inputs contain text, and no tokenizer was found ({reason}). Pass "
-                "tokenizer=, or pass ids as inputs."
-            )
-        return tokenizer
-
-    def output_tokenizer(self, *, required: bool = False) -> Any:
-        """Return the tokenizer of the text that the model produces, or None if there is none.
-
-        It is the tokenizer of the decoder if the caller passed two tokenizers. It is None if the
-        model consists of two models with different vocabularies, and the caller passed one
-        tokenizer. In this case, raise ValueError if `required` is True.
-        """
-        if self.loaded.target_tokenizer is not None:
-            return self.loaded.target_tokenizer
-        tokenizer = self.tokenizer(required=required)
-        sizes = [
-            getattr(getattr(self._model.config, part, None), "vocab_size", None)
-            for part in ("encoder", "decoder")
-        ]
-        if tokenizer is None or not all(sizes) or sizes[0] == sizes[1]:
-            return tokenizer
-        if required:
-            raise ValueError(
-                f"target: the decoder of {type(self._model).__name__} has another vocabulary than "
-                f"its encoder ({sizes[1]:,} and {sizes[0]:,} tokens). Pass both tokenizers as "
-                "tokenizer=(source, target)."
-            )
-        return None
-
     def _encode_text(self, text: str | tuple[str, str], answer: _Answer) -> Batch:
         parts = (text,) if isinstance(text, str) else text
         takes = self.loaded.takes
         if not takes["texts"] and any(takes.values()):
             raise self.loaded.refuse("a text")
-        tokenizer = self.tokenizer(required=True)
+        tokenizer = find_tokenizer(self.loaded, required=True)
         options = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
         return self._batch_of_text(call_reader(tokenizer, *parts, return_tensors="pt", **options))
 
@@ -397,7 +362,7 @@ class Encoder:
             processor = chat_processor(self.loaded)
             encoded = encode_chat(processor, messages, expects_answer=expects_answer)
             return self._batch_of_media(encoded, processor)
-        tokenizer = self.tokenizer(required=True)
+        tokenizer = find_tokenizer(self.loaded, required=True)
         encode = partial(encode_chat, tokenizer, messages, expects_answer=expects_answer)
         cut = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
         batch = self._batch_of_text(encode(**cut))
@@ -500,9 +465,8 @@ class Encoder:
         encoding prompt and target as one text could change the last token of the prompt.
         """
         [text] = target_texts(target, 1)
-        encoded = call_reader(
-            self.tokenizer(required=True), text, add_special_tokens=False, return_tensors="pt"
-        )
+        tokenizer = find_tokenizer(self.loaded, required=True)
+        encoded = call_reader(tokenizer, text, add_special_tokens=False, return_tensors="pt")
         ids: torch.Tensor = encoded["input_ids"]
         self._check_ids(ids, "target")
         return ids
@@ -534,8 +498,8 @@ class Encoder:
         """Add the tokens of the sequence `name` to a batch."""
         ids = batch.arguments["input_ids" if name == "input" else "decoder_input_ids"]
         is_target = name == "decoder"
-        own_tokenizer = self.tokenizer(required=False)
-        tokenizer = self.output_tokenizer() if is_target else own_tokenizer
+        own_tokenizer = find_tokenizer(self.loaded, required=False)
+        tokenizer = find_target_tokenizer(self.loaded) if is_target else own_tokenizer
         readings = batch.readings
         if is_target and tokenizer is not own_tokenizer:
             readings = [one for one in readings if one.tokenizer is tokenizer]
@@ -585,7 +549,7 @@ class Encoder:
                     f"The target starts as its tokenizer writes it: {', '.join(unused)} of "
                     f"{type(self.loaded.wrapper).__name__} apply only to generated texts."
                 )
-            tokenizer = self.output_tokenizer(required=True)
+            tokenizer = find_target_tokenizer(self.loaded, required=True)
             encoded = call_reader(
                 tokenizer,
                 text_target=texts,

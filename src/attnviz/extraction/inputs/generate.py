@@ -28,6 +28,7 @@ from attnviz.extraction.capabilities import TooManyTokensError, parameter_names
 from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.modules import modules_of
+from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -187,7 +188,6 @@ def generate_text(
     batch: Batch,
     settings: GenerationSettings,
     *,
-    tokenizer: Any,
     watch: Callable[[Cleanup], None] | None = None,
     on_token: Callable[[Generated], bool] | None = None,
 ) -> Generated:
@@ -201,8 +201,6 @@ def generate_text(
         Batch of one example.
     settings : GenerationSettings
         Settings of the generation (`GenerationSettings.for_batch` of the batch).
-    tokenizer : PreTrainedTokenizerBase or None
-        Tokenizer of the model, for settings such as ``stop_strings``.
     watch : callable, optional
         Function that changes or observes the model. It is called before the generation with a
         `Cleanup`, to which it adds functions that are called after the generation.
@@ -222,7 +220,7 @@ def generate_text(
     arguments, prompt = _model_inputs(loaded, batch)
     options = dict(settings.options)
     if settings.setting("stop_strings") or settings.setting("token_healing"):
-        options.setdefault("tokenizer", tokenizer)
+        options.setdefault("tokenizer", find_target_tokenizer(loaded))
     if "force_unique_generate_call" in settings.parameters:
         # Whisper returns a text without its start and its end token, and continues it with the
         # texts of further windows of the sound. With this option, it returns all tokens of the

@@ -22,6 +22,7 @@ from attnviz.extraction.inputs.batch import (
 )
 from attnviz.extraction.models import Loaded, evaluate, first_call
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
+from attnviz.extraction.preprocessors import find_tokenizer
 from attnviz.extraction.tokens.text import read_tokens
 from attnviz.record.tokens import joined_tokens
 from attnviz.utils.arguments import short_repr
@@ -195,9 +196,7 @@ def add_labels(
         batch.produced.append(ProducedText("decoder", 0, ids) if ids else None)
 
 
-def append_target(
-    model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any
-) -> None:
+def append_target(loaded: Loaded, batch: Batch, added: torch.Tensor) -> None:
     """Append `added`, the ids of the target, (1, tokens), to the prompt in `batch`, with a note.
 
     Raise ValueError if `batch` is not one prompt of ids without padding.
@@ -212,20 +211,20 @@ def append_target(
             "examples. Pass a list of texts and a list of targets."
         )
     check_can_append(batch.arguments, "target")
-    append_ids(model, batch, added, tokenizer)
+    append_ids(loaded, batch, added)
     count = added.shape[1]
     subject = "token is" if count == 1 else f"{count} tokens are"
     batch.notes.append(f"The last {subject} the target.")
 
 
-def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
+def append_ids(loaded: Loaded, batch: Batch, added: torch.Tensor) -> None:
     """Append the ids `added`, (1, tokens), to the prompt in `batch`, which must not have padding.
 
     The appended tokens are the text that the model produces. They count as the second text of a
     pair, so that views can distinguish them from the prompt.
     """
     ids = batch.arguments["input_ids"]
-    bidirectional_prompt = family_of(model.config).bidirectional_prompt
+    bidirectional_prompt = family_of(loaded.model.config).bidirectional_prompt
     if bidirectional_prompt:
         # Without types, attention would be bidirectional in the appended tokens, too.
         batch.arguments.setdefault("token_type_ids", torch.zeros_like(ids))
@@ -244,6 +243,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
     prompt = batch.tokens["input"][0]
     new_ids = added[0].tolist()
+    tokenizer = find_tokenizer(loaded, required=False)
     answer, _ = read_tokens(new_ids, tokenizer=tokenizer, sequence=[1] * len(new_ids))
     batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
