@@ -292,7 +292,7 @@ class Encoder:
             return self._encode_chat(example if kind == "chat" else [example], answer)
         processed = encode_media(self.loaded, example, expects_answer=answer.is_expected)
         if processed is not None:
-            return self._batch_of_media(*processed)
+            return self._encode_mapping(*processed)
         if isinstance(example, Mapping):
             batch = self._encode_mapping(example)
             batch.example_notes = window_notes(example, batch.size)
@@ -361,7 +361,7 @@ class Encoder:
         if has_media(messages):
             processor = chat_processor(self.loaded)
             encoded = encode_chat(processor, messages, expects_answer=expects_answer)
-            return self._batch_of_media(encoded, processor)
+            return self._encode_mapping(encoded, processor)
         tokenizer = find_tokenizer(self.loaded, required=True)
         encode = partial(encode_chat, tokenizer, messages, expects_answer=expects_answer)
         cut = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
@@ -371,11 +371,6 @@ class Encoder:
             ids = tuple(encode()["input_ids"][0].tolist())
             rows = batch.arguments["input_ids"].tolist()
             batch.notes += notes_on_cuts([Reading(tokenizer, (), ids, None, {})], rows)
-        return batch
-
-    def _batch_of_media(self, encoded: Mapping[str, Any], processor: Any) -> Batch:
-        batch = self._encode_mapping(encoded)
-        batch.processor = processor
         return batch
 
     def _batch_of_text(self, encoded: Mapping[str, Any]) -> Batch:
@@ -389,7 +384,7 @@ class Encoder:
             {name: value for name, value in encoded.items() if name in taken}
         )
 
-    def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
+    def _encode_mapping(self, mapping: Mapping[str, Any], processor: Any = None) -> Batch:
         arguments: dict[str, Any] = {
             # Settings such as `interpolate_pos_encoding` stay as they are.
             name: value if isinstance(value, bool | str) else tensors_of(name, value)
@@ -430,6 +425,7 @@ class Encoder:
             arguments,
             # A text may have several images.
             size=1 if joint and "input_ids" not in arguments else examples.shape[0],
+            processor=processor,
         )
         if in_a_row and batch.size > 1:
             raise ValueError(
