@@ -114,5 +114,7 @@ class SharedReplacement(SharedChange, Generic[_Value]):
 
     def _restore(self) -> None:
         if self._values is not None:
-            self._write(self._values[0])
+            # Other code may have replaced the value in the meantime. Its value then stays.
+            if self._read() is self._values[1]:
+                self._write(self._values[0])
             self._values = None

@@ -128,6 +128,10 @@ def test_a_value_is_replaced_once_and_restored_by_the_last_holder(
             replacement.hold(undo)
             assert values == {"name": "replaced new"}
     assert values == {"name": "new"}
+    with Cleanup() as undo, undo:
+        replacement.hold(undo)
+        values["name"] = "newest"
+    assert values == {"name": "newest"}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
