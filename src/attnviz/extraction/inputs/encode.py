@@ -82,7 +82,7 @@ class _Answer(NamedTuple):
     """Text that the model will produce after an example.
 
     `is_expected` is whether there is such a text, so a chat ends with the model's turn (see
-    `chat_ending`). `num_tokens` is the number of tokens for which a truncated text leaves room.
+    `encode_chat`). `num_tokens` is the number of tokens for which a truncated text leaves room.
     """
 
     is_expected: bool
