@@ -17,7 +17,15 @@ import {
   PRINT_FONT_SIZE,
 } from "./figure-request";
 import { hatchMark, SAMPLE, tintMark } from "./hatch";
-import { fontOf, type Mark, type Scene, scaled, type TextMark, translate } from "./marks";
+import {
+  fontOf,
+  isolatedLines,
+  type Mark,
+  type Scene,
+  scaled,
+  type TextMark,
+  translate,
+} from "./marks";
 
 /** A complete figure to export, and its title for screen readers. */
 export interface Figure {
@@ -132,7 +140,7 @@ export function wrap(text: string, width: number, measure: (text: string) => num
     } else line = extended;
   }
   if (line !== "") lines.push(line);
-  return lines;
+  return isolatedLines(lines);
 }
 
 /** Return a text mark in the font for ordinary text. */

@@ -298,6 +298,51 @@ export function printable(text: string): string {
     .replace(TURNS_DIRECTION, (mark) => `‹U+${mark.charCodeAt(0).toString(16).toUpperCase()}›`);
 }
 
+/** A complete isolate (see `isolated`), with its text. */
+const ISOLATE = /\u2068([^\u202a-\u202e\u2066-\u2069]*)\u2069/g;
+
+/**
+ * Return a text in an isolate (FSI, PDI) if it has letters or digits that are written from right to
+ * left. In a sentence, they would otherwise move the numbers and punctuation after them.
+ */
+export function isolated(text: string): string {
+  const rightToLeft =
+    /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+  return rightToLeft.test(text) ? `\u2068${text}\u2069` : text;
+}
+
+/** Return a text without the characters of complete isolates. */
+export function withoutIsolates(text: string): string {
+  return text.replace(ISOLATE, "$1");
+}
+
+/** Return `printable` for a sentence, in which complete isolates remain. They change no text after them. */
+export function printableSentence(text: string): string {
+  const parts = text.split(ISOLATE);
+  return parts.map((part, i) => (i % 2 ? isolated(printable(part)) : printable(part))).join("");
+}
+
+/** Complete the isolates of a sentence that is broken into lines. */
+export function isolatedLines(lines: readonly string[]): string[] {
+  let isOpen = false;
+  return lines.map((line) => {
+    const text = isOpen ? `\u2068${line}` : line;
+    isOpen = text.lastIndexOf("\u2068") > text.lastIndexOf("\u2069");
+    return isOpen ? `${text}\u2069` : text;
+  });
+}
+
+/**
+ * Return the text of a token as views show it: `printable`, with a dotted circle before a combining
+ * mark that has no letter, because the mark alone has no width and would join the text before it.
+ *
+ * @param safe `printableSentence` for a text that may be a sentence about a token.
+ */
+export function tokenText(text: string, safe = printable): string {
+  const shown = safe(text);
+  return /^\p{M}/u.test(shown) ? `\u25cc${shown}` : shown;
+}
+
 const SWAPPED: Record<string, string> = {
   ...{ x: "y", y: "x", width: "height", height: "width" },
   ...{ x0: "y0", y0: "x0", x1: "y1", y1: "x1" },

@@ -12,7 +12,7 @@ import {
   DASHES,
   type ImageMark,
   type Mark,
-  printable,
+  printableSentence,
   type RectMark,
   type Scene,
   type TextMark,
@@ -28,7 +28,7 @@ const ENTITIES: Record<string, string> = {
 
 /** Escape a text for XML content and attributes. */
 export function escapeXml(text: string): string {
-  return printable(text).replace(/[&<>"']/g, (character) => ENTITIES[character] as string);
+  return printableSentence(text).replace(/[&<>"']/g, (character) => ENTITIES[character] as string);
 }
 
 /** Round a length or a position to two decimals. */

@@ -1,13 +1,19 @@
 import { describe, expect, it } from "vitest";
+import { wrap } from "../../src/draw/figure";
 import {
   type CurvesMark,
   hitTest,
+  isolated,
   type Mark,
   printable,
   type RectMark,
   shiftAfter,
+  tokenText,
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
+import { csvText } from "../../src/ui/exports/csv";
+import { quoted } from "../../src/ui/text/captions";
+import { fitLabel } from "../../src/ui/text/labels";
 
 /** Write marks as SVG, parse it with a strict XML parser, and return the root element. */
 function svgOf(front: Mark[], back: Mark[] = [], title = ""): Element {
@@ -91,6 +97,52 @@ describe("hostile tokens", () => {
     expect(printable("\u202Egnp")).toBe("‹U+202E›gnp");
     expect(escapeXml("<&>\"'")).toBe("&lt;&amp;&gt;&quot;&apos;");
   });
+});
+
+describe("texts from right to left", () => {
+  const [shalom, token] = ["\u05e9\u05dc\u05d5\u05dd", "\u2068\u05e9\u05dc\u05d5\u05dd\u2069"];
+
+  it("are isolated, also in Arabic and in Arabic digits, and others are not", () => {
+    expect(isolated(shalom)).toBe(token);
+    for (const text of ["\u0639\u0631\u0628\u064a", "\u0663", "\ufefc", "\u{1e900}"])
+      expect(isolated(text)).toBe(`\u2068${text}\u2069`);
+    for (const text of ["word", "\u4e2d", "1.0", "\u{1f600}", "\u0301"])
+      expect(isolated(text)).toBe(text);
+  });
+
+  it("keep their isolate in a sentence of an SVG, and other marks of direction are shown", () => {
+    const textOf = (text: string) => svgOf([textMark(text)]).querySelector("text")?.textContent;
+    expect(textOf(`${token}: 0.90`)).toBe(`${token}: 0.90`);
+    expect(textOf(`\u2067${shalom}\u2069`)).toBe(`‹U+2067›${shalom}‹U+2069›`);
+    expect(textOf(`a\u2068${shalom}`)).toBe(`a‹U+2068›${shalom}`);
+    expect(textOf(`\u2068${shalom}\u202e\u2069`)).toBe(`‹U+2068›${shalom}‹U+202E›‹U+2069›`);
+  });
+
+  it("are isolated in each line of a sentence", () => {
+    const measure = (text: string): number => text.replace(/[\u2068\u2069]/g, "").length;
+    expect(wrap(`\u2068${shalom} ${shalom}\u2069: 1`, 7, measure)).toEqual([token, `${token}: 1`]);
+  });
+
+  it("have no isolates in a table", () => {
+    expect(csvText(["token"], [[`after: ${token}`]])).toBe(`token\r\n"after: ${shalom}"`);
+  });
+});
+
+it("a combining mark without a letter is on a dotted circle", () => {
+  expect(
+    ["\u0301", "\u05b8", "e\u0301", "\u25cc\u0301", ""].map((text) => tokenText(text)),
+  ).toEqual([...["\u25cc\u0301", "\u25cc\u05b8", "e\u0301", "\u25cc\u0301", ""]]);
+  const { text, width } = fitLabel("\u0301", 99, "font", (shown) => shown.length);
+  expect([text, width]).toEqual(["\u25cc\u0301", 2]);
+  expect(quoted("\u0301")).toBe("“\u25cc\u0301”");
+});
+
+it("a sentence that is cut has no half of an isolate", () => {
+  const title = `from ${quoted("\u05d0".repeat(20))}`;
+  for (let limit = 8; limit < 40; limit++) {
+    const { text, cut } = fitLabel(title, limit, "font", (shown) => shown.length);
+    expect(/[\u2068\u2069]/.test(text)).toBe(!cut);
+  }
 });
 
 describe("the mark under the pointer", () => {

@@ -80,14 +80,23 @@ def quote(text: str, *, longest: int = 80) -> str:
     r"""Return a text in quotation marks, with all characters except spaces made visible.
 
     A text of more than `longest` characters is first cut to `longest` characters, the last of which
-    is ``…``.
+    is ``…``. A text that is written from right to left is in an isolate (FSI, PDI), so that it does
+    not move the numbers after it. A combining mark without a letter gets a dotted circle, so that
+    it does not join the quotation mark.
 
     >>> quote("the street"), quote("two\nlines"), quote("a" * 9, longest=4)
     ('“the street”', '“two⏎lines”', '“aaa…”')
+    >>> ascii(quote("\u05d0")), ascii(quote("\u0301"))
+    ("'\\u201c\\u2068\\u05d0\\u2069\\u201d'", "'\\u201c\\u25cc\\u0301\\u201d'")
     """
     if len(text) > longest:
         text = f"{text[: longest - 1]}…"
-    return f"“{' '.join(make_visible(part) if part else '' for part in text.split(' '))}”"
+    shown = " ".join(make_visible(part) if part else "" for part in text.split(" "))
+    if unicodedata.category(shown[:1] or " ").startswith("M"):
+        shown = f"\u25cc{shown}"
+    if any(unicodedata.bidirectional(character) in {"R", "AL", "AN"} for character in shown):
+        shown = f"\u2068{shown}\u2069"
+    return f"“{shown}”"
 
 
 def _visible_character(character: str, *, joins: bool) -> str:

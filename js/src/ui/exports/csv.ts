@@ -1,6 +1,6 @@
 /** Tables as comma-separated values for spreadsheets and pandas. */
 
-import { printable } from "../../draw/marks";
+import { printable, withoutIsolates } from "../../draw/marks";
 
 /**
  * Characters that can begin a formula at the start of a spreadsheet's cell. The last four are the
@@ -14,7 +14,7 @@ function cell(value: string | number | null): string {
   // A leading apostrophe makes a spreadsheet read the cell as text, so that a token never runs as a
   // formula. The index of the token, in another column, identifies its original text.
   const text = BEGINS_FORMULA.test(value) ? `'${value}` : value;
-  return `"${printable(text).replaceAll('"', '""')}"`;
+  return `"${printable(withoutIsolates(text)).replaceAll('"', '""')}"`;
 }
 
 /**

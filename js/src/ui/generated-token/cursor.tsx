@@ -6,7 +6,7 @@
 import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/protocol";
 import { withoutNumber } from "../../client/record-number";
-import { printable } from "../../draw/marks";
+import { isolated, tokenText } from "../../draw/marks";
 import { bound, StepSlider, Switch } from "../controls/fields";
 import { formatProbability, quotedAt } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
@@ -71,7 +71,7 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
         <>
           <p>
             {asQuery ? "" : `${quotedAt(texts, prediction.query)} predicting `}
-            <b class="av-generated-token">{printable(prediction.token.text)}</b>
+            <b class="av-generated-token">{isolated(tokenText(prediction.token.text))}</b>
             {asQuery ? ` as query, predicted with ${probability}` : ` (${probability})`}
             {prediction.row === null && (
               <span class="av-muted">
@@ -104,7 +104,7 @@ function Candidates(props: { of: readonly Candidate[]; chosen?: Candidate | unde
         <li key={id} aria-current={id === chosen ? "true" : undefined}>
           <span class="av-generated-token" title={text}>
             {id === chosen ? "✓ " : ""}
-            {printable(text)}
+            {isolated(tokenText(text))}
           </span>{" "}
           <span class="av-number">{formatProbability(probability)}</span>
           <i style={{ width: `${100 * probability}%` }} />

@@ -13,7 +13,7 @@ import type {
 } from "../../client/protocol";
 import { withoutNumber } from "../../client/record-number";
 import type { Unscored } from "../../client/zeros";
-import { printable } from "../../draw/marks";
+import { isolated, tokenText } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
 /**
@@ -41,7 +41,7 @@ export function laterInWords({
  * end.
  */
 export function shortened(text: string, most: number): string {
-  const characters = Array.from(printable(text));
+  const characters = Array.from(tokenText(text));
   return characters.length > most
     ? `${characters.slice(0, most - 1).join("")}…`
     : characters.join("");
@@ -49,9 +49,14 @@ export function shortened(text: string, most: number): string {
 
 const MAX_QUOTED = 24;
 
+/** Return the text of a token, with at most 24 characters, for a sentence. */
+function inSentence(text: string): string {
+  return isolated(shortened(text, MAX_QUOTED));
+}
+
 /** Return the text of a token in quotation marks, with at most 24 characters. */
 export function quoted(text: string): string {
-  return `“${shortened(text, MAX_QUOTED)}”`;
+  return `“${inSentence(text)}”`;
 }
 
 /** Return the texts of the first and the last token of a range: "cat", "0.04s – 0.10s". */
@@ -101,7 +106,7 @@ export function quotedSpan(
   range: Range,
   indices = neededIndices(texts, range),
 ): string {
-  return `“${spanOf(texts, range, (text) => shortened(text, MAX_QUOTED))}”${indices}`;
+  return `“${spanOf(texts, range, inSentence)}”${indices}`;
 }
 
 /** Return the name of one token, as `quotedSpan` does. */

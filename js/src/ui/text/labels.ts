@@ -3,7 +3,7 @@
  * that consists only of spaces. Texts that are too wide are shortened.
  */
 
-import { printable } from "../../draw/marks";
+import { printableSentence, tokenText } from "../../draw/marks";
 
 /** Function that returns the width of a text in a CSS font, in pixels. */
 export type Measure = (text: string, font: string) => number;
@@ -41,7 +41,10 @@ export function graphemes(text: string): string[] {
  * each space becomes "␣". An empty text becomes "␣", too.
  */
 function visible(text: string): string {
-  const shown = printable(text).replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\r/g, "␍");
+  const shown = tokenText(text, printableSentence)
+    .replace(/\n/g, "⏎")
+    .replace(/\t/g, "⇥")
+    .replace(/\r/g, "␍");
   return shown.trim() === "" ? "␣".repeat(Math.max(1, shown.length)) : shown;
 }
 
@@ -60,7 +63,9 @@ export function fitLabel(text: string, limit: number, font: string, measure: Mea
     // Keep twice as many characters of the start as of the end, because the start of a word says
     // more.
     const tail = Math.floor(count / 3);
-    return `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
+    const cut = `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
+    // An isolate of which only one end is left would show this end.
+    return cut.replace(/[\u2068\u2069]/g, "");
   };
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { printable } from "../../draw/marks";
+import { isolated, tokenText } from "../../draw/marks";
 import { bound, Chip, Switch } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { OrderControl, PairControl } from "../../ui/frame/frame";
@@ -66,10 +66,10 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles arrow keys of the buttons inside. */}
       <div class="av-wrapping av-tokens" ref={box} onKeyDown={(event) => runKey(event, actions)}>
         {pageButton(start - first, "earlier")}
-        {queries.text.slice(start, stop).map((tokenText, i) => {
+        {queries.text.slice(start, stop).map((name, i) => {
           const index = start + i;
-          const text = printable(tokenText);
-          const label = `${text}, query ${index}`;
+          const text = tokenText(name);
+          const label = `${isolated(text)}, query ${index}`;
           return [
             index === answerStart(queries) && <span class="av-muted">answer</span>,
             <button

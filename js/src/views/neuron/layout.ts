@@ -9,7 +9,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
-import { fontOf, printable } from "../../draw/marks";
+import { fontOf, tokenText } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import type { Row, Table } from "./table";
 
@@ -137,7 +137,7 @@ export function layOut(
   const font = fontOf({ size, font: "token", bold: true });
   const keyTexts = rows.map(({ key }) => selection.keys.text[key] ?? "");
   const texts = [...keyTexts, selection.queries.text[selection.token] ?? "", "elsewhere"];
-  const longest = Math.max(...texts.map((text) => measureText(printable(text), font)));
+  const longest = Math.max(...texts.map((text) => measureText(tokenText(text), font)));
   const tokenWidth = Math.ceil(Math.min(MAX_TOKEN, Math.max(52, longest)));
   const inner = Math.max(280, width) - 2 * LEFT;
   const besideCells = tokenWidth + AFTER_TOKEN + BEFORE_CELLS + AFTER_CELLS;

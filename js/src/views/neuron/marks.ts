@@ -6,7 +6,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
-import { fontOf, type Mark, type TextMark } from "../../draw/marks";
+import { fontOf, isolated, type Mark, type TextMark } from "../../draw/marks";
 import { inkColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
 import { answerStart } from "../../ui/generated-token/state";
@@ -256,7 +256,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
   const marks = [
     heading("query", LEFT, 14),
     text(label, LEFT, query.y + query.height / 2 + 3, palette.ink, { bold: true }),
-    heading(`q, the query of “${label}”`, query.x, 10),
+    heading(`q, the query of “${isolated(label)}”`, query.x, 10),
     ...(gate ? [words(gate, productsLeft, query.y + query.height / 2, palette.ink)] : []),
     rule,
     heading("key", LEFT, head),
