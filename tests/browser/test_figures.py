@@ -8,6 +8,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cairosvg
@@ -21,14 +22,14 @@ from playwright.sync_api import expect
 from scipy.signal import fftconvolve
 
 import attnviz as av
+from attnviz.pages import image
 from attnviz.pages.figure import parse_figure_options
 from browser.pages import SVG, texts
 from unit.long_records import long_record
-from unit.records import HOSTILE
+from unit.records import HOSTILE, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from playwright.sync_api import Page
@@ -335,6 +336,26 @@ def test_the_pdf_is_one_page_of_vectors_and_text_with_its_fonts(saved: Path) -> 
     printed = document[0].render(scale=300 / 72).to_pil().convert("RGB")
     drawn = pixels_of((saved / "x.png").read_bytes())
     assert differing_share(np.asarray(printed, np.float64) / 255, drawn) < MAX_DIFFERING
+
+
+def kinds_of_fonts(file: Path) -> set[str]:
+    """Return the kinds of fonts in a PDF: "/Type0" for an embedded font, "/Type3", ..."""
+    [page] = pypdf.PdfReader(file).pages
+    return {font.get_object()["/Subtype"] for font in page["/Resources"]["/Font"].values()}  # type: ignore[index]
+
+
+def test_a_pdf_has_no_type_3_fonts_and_a_warning_says_if_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The font of tokens has no Hebrew letters. Another font draws them. A pinned token is bold.
+    record = av.AttentionRecord.from_weights(shares(1, 1, 2, 2), ["a", "שלום"], model="m")
+    view = av.HeadView(record, token=1)
+    assert kinds_of_fonts(view.save(tmp_path / "x.pdf", width="84mm")) == {"/Type0"}
+    # If the browser may draw bold letters that no font has, it draws them in a Type 3 font.
+    monkeypatch.setattr(image, "_PRINTED", image._PRINTED.replace("font-synthesis: none;", ""))
+    with pytest.warns(UserWarning, match="^font: the PDF has [-A-Za-z]+ as Type 3, which some"):
+        view.save(tmp_path / "y.pdf", width="84mm")
+    assert kinds_of_fonts(tmp_path / "y.pdf") == {"/Type0", "/Type3"}
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import base64
 import html
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -28,6 +29,7 @@ from xml.etree import ElementTree as ET
 
 from attnviz.pages.figure import PNG_SCALE, FigureOptions
 from attnviz.server.base import BaseServer
+from attnviz.utils.host import warn_caller
 from attnviz.utils.progress import show_progress
 
 if TYPE_CHECKING:
@@ -69,11 +71,12 @@ _PNG = (
 }"""
 )
 _SVG_NAMES = "{http://www.w3.org/2000/svg}"
-# HTML document with a figure. It is printed as a PDF of one page with the size of the figure.
+# HTML document with a figure. It is printed as a PDF of one page with the size of the figure. Bold
+# text of a font without bold letters is not made bold, because it would be a Type 3 font.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 @page {{ size: {width}px {height}px; margin: 0; }}
-html, body {{ margin: 0; padding: 0; background: {ground}; }}
+html, body {{ margin: 0; padding: 0; background: {ground}; font-synthesis: none; }}
 svg {{ display: block; width: {width}px; height: {height}px; }}
 </style></head><body>{svg}</body></html>"""
 
@@ -126,7 +129,32 @@ def draw(drawing: Drawing, kind: PictureKind, options: FigureOptions) -> bytes:
     # A printer, and a reader who enlarges a page, see more of a vector graphic than of a PNG.
     scale = options.scale if kind == "png" else max(options.scale, _VECTOR_SCALE)
     request = {**options.request, "scale": scale}
-    return _in_browser(drawing, lambda tab: _draw_in_tab(tab, kind, options.scale), request)
+    file = _in_browser(drawing, lambda tab: _draw_in_tab(tab, kind, options.scale), request)
+    fonts = _type_3_fonts(file) if kind == "pdf" else []
+    if fonts:
+        warn_caller(
+            f"font: the PDF has {', '.join(fonts)} as Type 3, which some journals refuse. Pass "
+            'TrueType fonts (.ttf), such as font=("CMU Serif", "CMU Typewriter Text"), the second '
+            "one with the characters of all tokens."
+        )
+    return file
+
+
+def _type_3_fonts(pdf: bytes) -> list[str]:
+    """Return the names of the Type 3 fonts in a PDF that the browser wrote.
+
+    Some programs cannot search the text of such fonts, and journals refuse them. Chromium uses them
+    for OpenType fonts with PostScript outlines (.otf).
+    """
+    objects = dict(re.findall(rb"\n(\d+) 0 obj\r?\n(.+?)\nendobj", pdf, re.DOTALL))
+    names = set()
+    for font in objects.values():
+        if b"/Subtype /Type3" in font:
+            descriptor = re.search(rb"/FontDescriptor (\d+) 0 R", font)
+            text = objects.get(descriptor[1], b"") if descriptor else b""
+            name = re.search(rb"/FontName /(?:[A-Z]{6}\+)?(\S+)", text)
+            names.add(name[1].decode("ascii", "replace") if name else "one font")
+    return sorted(names)
 
 
 def draw_for_notebook(drawing: Drawing) -> tuple[bytes, str]:
