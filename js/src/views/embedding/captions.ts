@@ -69,17 +69,31 @@ function pointInWords(corpus: Corpus, point: number): string {
 /**
  * Return a sentence about a point: the key that a query attends to most, or the query that attends
  * most to a key. Without loaded lines the sentence only names the point.
+ *
+ * @param causal whether the first query of each text may attend to one key only.
  */
-export function linesInWords(corpus: Corpus, point: number, lines: Lines | null): string {
+export function linesInWords(
+  corpus: Corpus,
+  point: number,
+  lines: Lines | null,
+  causal: boolean,
+): string {
   const what = pointInWords(corpus, point);
   if (!lines) return `${what}.`;
-  const [strongest, weight = 0] = [lines.points[0], lines.weights[0]];
   const isKey = corpus.isKey(point);
-  if (strongest === undefined)
+  if (lines.points.length === 0)
     return `${what}: ${isKey ? "no query attends to it" : "attends to no key that is a point"}.`;
-  const other = `${quoted(corpus.tokenOf(strongest))} (${corpus.positionOf(strongest)})`;
-  const verb = isKey ? "gets most weight from" : "attends most to";
-  return `${what}, ${verb} ${other}: ${formatSmall(weight)}.`;
+  const isForced = (query: number): boolean => causal && corpus.positionOf(query) === 0;
+  const named = (other: number): string =>
+    `${quoted(corpus.tokenOf(other))} (${corpus.positionOf(other)})`;
+  const first = lines.points[0] as number;
+  if (!isKey && isForced(point)) return `${what}, may attend only to ${named(first)}.`;
+  const strongest = isKey ? lines.points.findIndex((query) => !isForced(query)) : 0;
+  if (strongest < 0) return `${what}: only ${named(first)} attends to it, and to no other key.`;
+  const apart = strongest > 0 ? " apart from the first query" : "";
+  const verb = isKey ? `gets most weight${apart} from` : "attends most to";
+  const weight = formatSmall(lines.weights[strongest] ?? 0);
+  return `${what}, ${verb} ${named(lines.points[strongest] as number)}: ${weight}.`;
 }
 
 /** Lines that show at least this share of the query's weight count as complete. */
@@ -137,15 +151,18 @@ function matchesInWords(context: Context, store: EmbeddingStore): string {
 }
 
 /** Return the caption of the mean weights by position, which names the largest one. */
-function meanInWords({ mean }: EmbeddingStore): string {
+function meanInWords({ mean }: EmbeddingStore, causal: boolean): string {
   const aggregate = mean.current.value;
   if (!aggregate) return "mean weight by query position and key position.";
-  const largest = largestOf(aggregate);
+  // The first query of a causal text may attend to one key only.
+  const isForced = causal && aggregate.query_edges[1] === 1 && aggregate.rows > 1;
+  const largest = largestOf(aggregate, isForced ? 1 : 0);
   // In a page, every mean weight is NaN if a query or key of the head is not finite. If all are
   // finite, at least one mean is a number, because the mask allows at least one pair.
   if (!largest) return "queries or keys are not finite numbers, so there is no mean weight.";
   const [positions] = binCaption(aggregate, largest);
-  return `mean weight by position. Largest, ${positions}: ${formatSmall(largest.weight)}.`;
+  const apart = isForced ? " apart from the first query" : "";
+  return `mean weight by position. Largest${apart}, ${positions}: ${formatSmall(largest.weight)}.`;
 }
 
 /**
@@ -160,7 +177,8 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
   if (!corpus || !selection) return "";
   const [at, chosen] = [state.enlarged ? store.head.value : null, store.chosen.value];
   const where = at && capital(headName(at));
-  if (where && state.content === "aggregate") return `${where}: ${meanInWords(store)}`;
+  if (where && state.content === "aggregate")
+    return `${where}: ${meanInWords(store, selection.stack.causal)}`;
   const extra = joined(
     matchesInWords(context, store),
     state.selected.length > 0 ? `${several(state.selected.length, "point")} in the lasso.` : "",
@@ -179,7 +197,10 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
   const problem = problemOf(context, store);
   if (problem) return joined(`${where}: ${problem}, so there is no plot.`, extra);
   if (chosen !== null)
-    return joined(`${where}. ${linesInWords(corpus, chosen, store.lines.value)}`, extra);
+    return joined(
+      `${where}. ${linesInWords(corpus, chosen, store.lines.value, selection.stack.causal)}`,
+      extra,
+    );
   const points = [
     ...(state.points === "keys" ? [] : [several(corpus.numQueries, "query", "queries")]),
     ...(state.points === "queries" ? [] : [several(corpus.count - corpus.numQueries, "key")]),

@@ -115,7 +115,10 @@ export function sentenceOf(table: Table): string {
   const named = ranking.slice(0, MAX_NAMED);
   const carried = `dimensions ${named.join(", ")} carry ${formatShare(sumOf(row.shares, named))} of it (by size)`;
   const steps = stepsInWords(table, row).join(", ");
-  return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${steps}, ${carried}.`;
+  const gives = `gives ${formatWeight(row.weight)} of its attention to`;
+  const { num_allowed: numAllowed, num_left_out: numLeftOut } = vectors.header;
+  const verb = numAllowed === 1 && !numLeftOut ? "may attend only to" : gives;
+  return `${query} ${verb} ${key}: ${steps}, ${carried}.`;
 }
 
 /** Name the gate of the query: "gate 0.43", "gate closed: 0.01", or "" without a gate. */

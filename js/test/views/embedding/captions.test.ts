@@ -114,6 +114,15 @@ describe("the main caption", () => {
       { enlarged: true, text: 1, token: 3 },
       "Layer 0, head 0. Query “the”, position 3 of text 1, attends most to “the” (0): 0.75.",
     ],
+    // The first query of a causal text may attend to the first key only.
+    [
+      { enlarged: true, text: 1, token: 0 },
+      "Layer 0, head 0. Query “the”, position 0 of text 1, may attend only to “the” (0).",
+    ],
+    [
+      { enlarged: true, content: "aggregate" },
+      "Layer 0, head 0: mean weight by position. Largest apart from the first query, query 1 → key 0: 0.50.",
+    ],
     [
       { enlarged: true, layer: 6, heads: [1] },
       "Layer 6, head 1: 6 queries and 6 keys by principal components.",
@@ -135,5 +144,26 @@ sentences({
     corpusWith(),
     6,
     { point: 6, points: [1], weights: [0.681], covered: 1, num_total: 4 },
+    true,
+  ),
+  "Key “the”, position 0 of text 1, gets most weight apart from the first query from “ cat” (1): 0.68.":
+    linesInWords(
+      corpusWith(),
+      6,
+      { point: 6, points: [0, 1], weights: [1, 0.681], covered: 1, num_total: 4 },
+      true,
+    ),
+  "Key “the”, position 0 of text 1: only “the” (0) attends to it, and to no other key.":
+    linesInWords(
+      corpusWith(),
+      6,
+      { point: 6, points: [0], weights: [1], covered: 1, num_total: 1 },
+      true,
+    ),
+  "Query “the”, position 0 of text 1, attends most to “ cat” (1): 0.68.": linesInWords(
+    corpusWith(),
+    0,
+    { point: 0, points: [7], weights: [0.681], covered: 1, num_total: 4 },
+    false,
   ),
 });

@@ -190,6 +190,8 @@ describe("words", () => {
       .join(),
     "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).":
       sentenceOf(tableWith()),
+    "“two” may attend only to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).":
+      sentenceOf(tableWith(vectors({ num_allowed: 1 }))),
     "“two” may not attend to “three”: the key is masked.": sentenceOf(tableWith(vectors(), 2)),
     "“two” attends to nothing: all of its keys are masked.": sentenceOf(tableWith(masked)),
     "“two” does not attend to “three”: the key was not chosen, so the softmax did not score it.":

@@ -70,11 +70,16 @@ export function meanMapOf(
 
 export type MeanMap = ReturnType<typeof meanMapOf>;
 
-/** Return the largest mean weight and its bin, or null if no bin has a mean weight. */
-export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | null {
+/**
+ * Return the largest mean weight and its bin, or null if no bin has a mean weight.
+ *
+ * @param firstRow first row of bins to compare.
+ */
+export function largestOf(aggregate: Aggregate, firstRow = 0): (Bin & { weight: number }) | null {
   let best = -1;
   aggregate.weights.forEach((weight, i) => {
-    if (weight > (aggregate.weights[best] ?? -1)) best = i;
+    const isIn = i >= firstRow * aggregate.columns;
+    if (isIn && weight > (aggregate.weights[best] ?? -1)) best = i;
   });
   if (best < 0) return null;
   return {
