@@ -28,6 +28,8 @@ export interface FigureRequest {
   scale?: number | undefined;
   caption: boolean;
   legend: boolean;
+  /** Whether the figure is a part of another one, which has its captions and its colour scale. */
+  isPart?: boolean;
   /** "transparent" or "#rrggbb". */
   background?: string | undefined;
   /**

@@ -31,6 +31,8 @@ import {
 export interface Figure {
   scene: Scene;
   title: string;
+  /** Captions and colour scales, also if the scene does not have them. Undefined for panes. */
+  parts?: { captions: Pick<Captions, "sentence" | "coverage">; scales: readonly LegendScale[] };
 }
 
 /**
@@ -389,9 +391,10 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   marks.push(...translate(picture.front, pad, y));
   y += picture.height;
 
-  const hasCaption = request?.caption ?? true;
+  const isPart = request?.isPart ?? false;
+  const hasCaption = (request?.caption ?? true) && !isPart;
   const subtitleBelow = title === "" ? `${captions.subtitle}. ` : "";
-  const scales = hasLegend ? (parts.scales ?? []) : [];
+  const scales = hasLegend && !isPart ? (parts.scales ?? []) : [];
   const scale = joined(
     scales.map((ramp) => rampBox(palette, ramp)),
     8,
@@ -430,7 +433,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     backOpacity: picture.backOpacity,
     front: [...titleMarks, ...(printed ? inOneSize(marks) : marks)],
     // If the figure has no visible captions, its file contains them as a description.
-    ...(!hasCaption && {
+    ...(request?.caption === false && {
       description: `${captions.subtitle}. ${captions.sentence} ${captions.coverage}`,
     }),
   };

@@ -67,7 +67,8 @@ export function viewFigure<S extends RecordState>(
   const captions = { ...parts.captions, title, changed };
   const scene = composeFigure({ ...parts, palette: palette.peek(), captions }, figure);
   const named = [title, captions.subtitle, changed].filter(Boolean).join(", ");
-  return { scene, title: `${named}. ${captions.sentence}` };
+  const { scales = [] } = parts;
+  return { scene, title: `${named}. ${captions.sentence}`, parts: { captions, scales } };
 }
 
 /** Return the words that mark pictures and tables of a changed run, or "". */

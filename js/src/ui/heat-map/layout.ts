@@ -124,6 +124,8 @@ const MIN_LABEL = 8.5;
 const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
 export const AXIS_NAME = 22;
+/** Height in pixels of the names of both axes, one above the other, at the corner of the cells. */
+const CORNER = 36;
 export const GAP = 8;
 /** Height in pixels of the space for ticks above the cells. */
 const TICKS_TOP = 18;
@@ -378,7 +380,8 @@ export function layOut(input: LayoutInput): Layout {
 /** Return a layout for a figure, without the space that is reserved for zooming and pinning. */
 export function withoutSpareRoom(layout: Layout): Layout {
   const { cellsHeight, bars } = layout;
-  const top = AXIS_NAME + layout.above;
+  // In print, the name "key" is in the corner, above the name "query", and needs no further line.
+  const top = layout.printed ? Math.max(CORNER, layout.above) : AXIS_NAME + layout.above;
   const below = bars.query > 0 ? bars.query : bars.key > 0 ? TITLE : 0;
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }

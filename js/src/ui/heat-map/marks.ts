@@ -316,7 +316,9 @@ export function frontMarks(
   });
   return [
     textMark("query ↓", left - GAP, top - 13, palette.muted, 12, { align: "end" }),
-    textMark("key →", left, top - layout.above - AXIS_NAME / 2 - 2, palette.muted, 12),
+    layout.printed
+      ? textMark("key →", left - GAP, top - 28, palette.muted, 12, { align: "end" })
+      : textMark("key →", left, top - layout.above - AXIS_NAME / 2 - 2, palette.muted, 12),
     ...outlines(layout, pinned, signsOf(heatMap) ? palette.ink : pinColor(palette), 2),
     ...outlines(layout, focus, palette.ink, 1),
     ...labelled,

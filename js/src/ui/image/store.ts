@@ -247,8 +247,8 @@ export function figureWithPanel<S extends RecordState>(
   const boxes = [{ ...picture, marks: picture.front }, panelMarks(content)];
   const { marks, ...size } = joined(boxes, PANEL_GAP, context.image?.beside.peek());
   const withPanel = { ...picture, ...size, front: marks };
-  const { scene, title } = viewFigure(context, { ...parts, picture: withPanel });
-  return { scene, title: `${title} ${panel.caption.peek()}`.trim() };
+  const figure = viewFigure(context, { ...parts, picture: withPanel });
+  return { ...figure, title: `${figure.title} ${panel.caption.peek()}`.trim() };
 }
 
 /** Maximum number of images of a figure: 15 rows at 160 mm, with text of 8 points. */

@@ -8,14 +8,14 @@ import { useComputed, useSignalEffect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
-import { pictureWidth } from "../../draw/figure";
+import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
-import type { Scene } from "../../draw/marks";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { inColumns, Pane, type Panes, paneRequest, usePanes } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
+import { capital, headName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { readIndex } from "../../ui/view/state";
@@ -28,7 +28,7 @@ import { gridFigure, pairsCsv } from "./figure";
 import { ChosenHead, CompareGrid } from "./grid";
 import { type Arrangement, arrangementAt } from "./layout";
 import { COMPARE_DEFAULTS, type CompareOpening, type CompareState } from "./state";
-import { type CompareStore, createCompareStore, type PaneName } from "./store";
+import { type CompareStore, createCompareStore, type PaneName, titleOf } from "./store";
 
 const KEYS = [
   ["↑ ↓ ← →", "in the grid: choose a head"],
@@ -50,17 +50,36 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     arrangementAt(context.width.value, store.panes.value.length, isPrinted(context.figure)),
   );
   const { frame } = store;
+  // The captions of the members are below the grid of heads, beside the pane of the difference, where
+  // the figure would otherwise be blank.
+  const isPart = (name: PaneName): boolean =>
+    isPrinted(context.figure) && arrangement.peek() === "two" && name !== "difference";
   const entries = useExports(frame, {
     name: "compare-view",
     figure: async () => {
       const selection = drawnYet(store.selection.peek());
       const grid = drawnYet(store.grid.peek());
+      const figures = await paneFigures(store, panes);
+      const names = store.panes.peek();
+      // Captions of the panes that do not have them, and the scale, which both members share.
+      const parts = figures.flatMap(({ parts: own }, i) => {
+        const name = names[i] as PaneName;
+        return own && isPart(name) ? [{ ...own, name: titleOf(selection, name) }] : [];
+      });
+      const where = `${capital(headName(selection))}. `;
+      const withParts = (own: string, of: "sentence" | "coverage"): string => {
+        const others = parts.map(({ name, captions }) => {
+          return `${name}: ${captions[of].replace(where, "")}`;
+        });
+        return [own, ...others].join(" ");
+      };
+      const notes = frame.record.description.peek()?.notes ?? [];
       const captions = {
         subtitle: subtitleOf(selection),
-        sentence: sentenceOf(selection, store.moved.peek()),
-        coverage: coverageOf(selection, grid, frame.record.description.peek()?.notes ?? []),
+        sentence: withParts(sentenceOf(selection, store.moved.peek()), "sentence"),
+        coverage: withParts(coverageOf(selection, grid, notes), "coverage"),
       };
-      const scenes = await paneScenes(store, panes);
+      const scenes = figures.map(({ scene }) => scene);
       const perRow = columnsOf(arrangement.peek(), scenes.length);
       const row = inColumns(scenes.slice(0, perRow).map((scene) => [scene]));
       const below = scenes.slice(perRow);
@@ -74,13 +93,14 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       const isBeside = column !== null && column.width <= (room ?? 0);
       const upperFrame = isBeside ? { ...frame, figure } : frame;
       const layout = isBeside ? column : store.layout.peek();
-      const parts = gridFigure(
+      const upperParts = gridFigure(
         { ...context, figure: upperFrame.figure },
         store,
         drawnYet(layout),
         width,
       );
-      const upper = viewFigure(upperFrame, { captions, ...parts });
+      const scales = [...(upperParts.scales ?? []), ...(parts[0]?.scales ?? [])];
+      const upper = viewFigure(upperFrame, { ...upperParts, captions, scales });
       const rows = isBeside
         ? [inColumns([upper.scene, ...below].map((scene) => [scene])), row]
         : [upper.scene, row, ...below];
@@ -151,8 +171,9 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
             panes={panes}
             store={store}
             name={name}
-            figure={untitled(
+            figure={partRequest(
               paneRequest(context.figure, columnsOf(arrangement.value, store.panes.value.length)),
+              () => isPart(name),
             )}
           />
         ))}
@@ -161,9 +182,24 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   );
 }
 
-/** Return a request whose figure has its own title, here the name of a member. */
-function untitled(request: FigureRequest | undefined): FigureRequest | undefined {
-  return request && { ...request, title: undefined };
+/**
+ * Return a request whose figure has its own title, here the name of a member.
+ *
+ * @param isPart called for each figure, because a pane keeps its first request, and the number of
+ *   panes is not known then.
+ */
+function partRequest(
+  request: FigureRequest | undefined,
+  isPart: () => boolean,
+): FigureRequest | undefined {
+  if (!request) return undefined;
+  return {
+    ...request,
+    title: undefined,
+    get isPart() {
+      return isPart();
+    },
+  };
 }
 
 /** Return how many panes the first row has. */
@@ -191,10 +227,10 @@ function OnePane(props: {
  * Return the figures of the panes. Their titles omit the model's name, which the complete figure
  * shows.
  */
-async function paneScenes(store: CompareStore, panes: Panes): Promise<Scene[]> {
+async function paneFigures(store: CompareStore, panes: Panes): Promise<Figure[]> {
   store.inOneFigure.value = true;
   try {
-    return (await panes.figures(store.panes.peek())).map(({ scene }) => scene);
+    return await panes.figures(store.panes.peek());
   } finally {
     store.inOneFigure.value = false;
   }

@@ -224,7 +224,7 @@ function stackOf(selection: CompareSelection | null, name: PaneName): string {
   return (name === "difference" ? differences[at] : members[at]) ?? "";
 }
 
-function titleOf(selection: CompareSelection | null, name: PaneName): string {
+export function titleOf(selection: CompareSelection | null, name: PaneName): string {
   if (!selection) return "";
   const [first, other] = [selection.names[0] ?? "", selection.names[selection.member] ?? ""];
   return { a: first, b: other, difference: `${other} − ${first}` }[name];
