@@ -69,6 +69,9 @@ export function everyHead(stack: AtlasStack): HeadIndex[] {
   return stack.layers.flatMap((layer) => headsOf(stack, layer).map((head) => ({ layer, head })));
 }
 
+/** Opacity, from 0 to 255, of the role that most heads have. */
+const QUIET = 110;
+
 /**
  * Return the entries of the legend: roles that are the strongest role of at least one head of any
  * of the stacks, the rarest first, and at the end an entry for heads without a role.
@@ -81,8 +84,15 @@ export function roleEntries(tables: readonly Table[], palette: Palette): RoleEnt
     strongest.filter((other) => other === role).length;
   const names = new Set(tables.flatMap(({ stack }) => stack.roles.map(({ name }) => name)));
   const kinds = [...names].map((name) => ({ name, role: name, count: countOf(name) }));
+  const signed = signedRoles(kinds, palette);
+  // A role that most heads have, such as "first token", would be the picture. Draw it in grey, so
+  // that the rarer roles are seen.
+  const common = signed.length > 1 ? signed.at(-1) : undefined;
+  const quiet = over([...rgbOf(palette.muted), QUIET], palette.background);
+  const isCommon = (kind: RoleSign): boolean =>
+    kind === common && kind.count > strongest.length / 2;
   return [
-    ...signedRoles(kinds, palette),
+    ...signed.map((kind) => (isCommon(kind) ? { ...kind, color: quiet } : kind)),
     { role: null, name: "none", sign: NO_ROLE, color: palette.rule, count: countOf(null) },
   ];
 }

@@ -46,6 +46,27 @@ describe("colours", () => {
     expect(new Set(looks.map(({ sign }) => sign)).size).toBe(10);
   });
 
+  it("of the role that most heads have is grey, and of a role that is the only one is not", () => {
+    const roles = ["first token", "induction"].map((name) => ({ name, definition: "" }));
+    const role = FIXTURE.values.table.roles[0]?.[0]?.[0];
+    const fillsOf = (indices: number[]) => {
+      const answer = [indices.map((index) => [{ ...role, role: index } as never])];
+      const table = tableOf(
+        { roles, heads_per_layer: [indices.length], layers: [0] },
+        { roles: answer },
+      );
+      const coloring = byRole([table], roleEntries([table], room.palette));
+      return indices.map((_, head) => coloring.of({ layer: 0, head }).fill ?? "");
+    };
+    const spread = (fill: string): number => Math.max(...rgbOf(fill)) - Math.min(...rgbOf(fill));
+    const [first, , , induction] = fillsOf([0, 0, 0, 1]) as string[];
+    expect(spread(first as string)).toBeLessThan(20);
+    expect(induction).toBe(PALETTES.light.heads[0]);
+    expect(fillsOf([0, 0])[0]).toBe(PALETTES.light.heads[0]);
+    const [half] = fillsOf([0, 0, 1, 1]);
+    expect(PALETTES.light.heads).toContain(half);
+  });
+
   it("of a statistic end at a round number, with the median baseline", () => {
     const means = [
       [
