@@ -6,7 +6,7 @@ import copy
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import attnviz as av
 from attnviz.extraction.capture.memory import check_memory
 from attnviz.interventions.changes import Change, change_to_json
 from attnviz.interventions.effect import Effect
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS
 from attnviz.views.what_if import WhatIf
@@ -273,6 +274,27 @@ def test_a_rank_is_measured_once_for_all_heads(view: av.HeadView, forwards: list
         assert ask(view, *changes)["unranked"] == ""
     outcomes = view._runs.page_state()["outcomes"]
     assert [" of all 12 heads" in outcome["sentence"] for outcome in outcomes].count(True) == 2
+
+
+def test_the_changes_of_all_tokens_are_made_batch_by_batch(
+    view: av.HeadView, decoder: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = av.HideTokens(3)
+    expected = ranked(view, change)["sentence"]
+    # Three copies of the 14 tokens fit into a batch. One of them is unchanged.
+    monkeypatch.setattr("attnviz.interventions.runner._TOKENS_AT_ONCE", 3 * 14)
+    counts = []
+    answers = Runner.answers
+
+    def counted(runner: Runner, copies: Sequence[Copy], **options: Any) -> list[float]:
+        counts.append(len(copies))
+        return answers(runner, copies, **options)
+
+    monkeypatch.setattr(Runner, "answers", counted)
+    model, tokenizer = decoder
+    other = av.HeadView(view.record, model=model, inputs=TEXT, tokenizer=tokenizer)
+    assert ranked(other, change)["sentence"] == expected
+    assert counts == [2] * 7
 
 
 def test_the_only_token_of_a_text_has_no_rank(decoder: tuple[Any, Any]) -> None:

@@ -18,6 +18,7 @@ from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
 from attnviz.utils.numbers import format_signed
+from attnviz.utils.progress import part_of
 
 # A measurement is cheap up to this many products of a parameter of the model, a token and a run,
 # on a CPU and on another device. It then takes about a second.
@@ -70,10 +71,10 @@ class SameChanges:
 
     def is_cheap(self, runner: Runner) -> bool:
         """Return whether all effects can be measured in about a second."""
-        model, tokens = runner.model, max(map(_num_tokens, runner.outline.stacks.values()))
+        model, count = runner.model, len(self.changes)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         most = _CHEAP_CPU if model.device.type == "cpu" else _CHEAP
-        return bool(parameters * tokens * len(self.changes) <= most)
+        return bool(parameters * _num_tokens(runner) * count <= most)
 
     def effects(self, runner: Runner, answer: Answer) -> NDArray[np.float64]:
         """Measure the effect of each change on `answer`, (changes,).
@@ -82,8 +83,16 @@ class SameChanges:
         """
         runner.example.check_runs(f"changing all {self}", copies=copies_per_batch, kept=lambda _: 1)
         runner.answer, runner.before = answer, answer.value(runner.outputs)
-        copies = [Copy(runner.change(change)) for change in self.changes]
-        answers = runner.answers(copies, doing=f"{self.unit}s", unit="run")
+        doing, count = f"{self.unit}s", len(self.changes)
+        # A hidden token changes each layer and query. Make the changes of one batch at a time,
+        # because those of all tokens need memory that grows with the square of the text.
+        most = copies_per_batch(_num_tokens(runner)) - 1 if self.unit == "token" else count
+        answers: list[float] = []
+        while len(answers) < count:
+            changes = self.changes[len(answers) : len(answers) + most]
+            copies = [Copy(runner.change(change)) for change in changes]
+            with part_of(doing, len(answers), count, "run", size=len(copies)):
+                answers += runner.answers(copies, doing=doing, unit="run")
         return np.array(answers) - runner.before
 
     def rank_in_words(self, change: Change, effects: NDArray[np.float64], noise: float) -> str:
@@ -106,5 +115,7 @@ class SameChanges:
         return f"Rank {rank:,} of all {self}; {self.names[best]} has the largest ({number})."
 
 
-def _num_tokens(stack: AttentionStack) -> int:
-    return max(len(stack.query_tokens), len(stack.key_tokens))
+def _num_tokens(runner: Runner) -> int:
+    """Return the number of tokens of the longest text that the model reads."""
+    stacks = runner.outline.stacks.values()
+    return max(max(len(stack.query_tokens), len(stack.key_tokens)) for stack in stacks)
