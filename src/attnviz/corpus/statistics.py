@@ -328,12 +328,11 @@ class HeadStatistics:
         # Keep only the notes on what the records do not show, such as missing layers or outputs of
         # heads, which contain "not shown", and the notes on parts of texts. The others say how to
         # read a record.
-        notes = [note for text in texts for note in text.record.notes]
-        of_texts = [note_on_some_texts(note) for note in notes]
         remarks = [
-            new
-            for note, new in zip(notes, of_texts, strict=True)
-            if new != note or "not shown" in note
+            general
+            for text in texts
+            for note in text.record.notes
+            if (general := note_on_some_texts(note)) != note or "not shown" in note
         ]
         remarks += [
             f"The numbers of stack {quote(name)} are shares of the absolute weights of a query, "
