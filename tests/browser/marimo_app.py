@@ -1,4 +1,4 @@
-"""marimo for the tests: a server with one notebook, as an app or in the editor."""
+"""marimo for the tests: a server with one notebook, as an app or in the editor, and a page."""
 
 from __future__ import annotations
 
@@ -44,6 +44,21 @@ class Cell:
         return f"@app.cell\ndef _({', '.join(self.reads)}):\n{indent(body, '    ')}\n"
 
 
+def write_notebook(folder: Path, cells: Sequence[Cell]) -> None:
+    """Write the notebook notebook.py into a folder."""
+    parts = ["import marimo\n\napp = marimo.App()\n", *(cell.source() for cell in cells)]
+    (folder / "notebook.py").write_text("\n\n".join(parts), encoding="utf-8")
+
+
+def export_page(folder: Path, cells: Sequence[Cell]) -> Path:
+    """Run a notebook in an empty folder, and return the page that marimo exports."""
+    write_notebook(folder, cells)
+    command = [sys.executable, "-m", "marimo", "export", "html", "notebook.py", "-o", "page.html"]
+    environment = os.environ | {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    subprocess.run(command, cwd=folder, env=environment, check=True, stdin=subprocess.DEVNULL)
+    return folder / "page.html"
+
+
 SETTINGS = """
 [display]
 theme = "{theme}"
@@ -80,8 +95,7 @@ class Marimo:
         theme: Theme = "light",
     ) -> Self:
         """Write a notebook into an empty folder, serve it, and open it in a new tab."""
-        parts = ["import marimo\n\napp = marimo.App()\n", *(cell.source() for cell in cells)]
-        (folder / "notebook.py").write_text("\n\n".join(parts), encoding="utf-8")
+        write_notebook(folder, cells)
         # Separate settings, so that the developer's theme and plugins have no effect.
         settings = folder / "config" / "marimo" / "marimo.toml"
         settings.parent.mkdir(parents=True)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from browser.cdn import serve_scripts
 from browser.hosts import FIRST_PICTURE, MADE, RECORD, VIEW_IDS, VIEWS
-from browser.marimo_app import Cell, Marimo
+from browser.marimo_app import Cell, Marimo, export_page
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +101,39 @@ def test_a_view_works_in_the_editor(chromium: Browser, tmp_path: Path) -> None:
         editor.watch.check()
     finally:
         editor.close()
+
+
+def test_an_exported_page_shows_the_pictures_of_the_views_as_they_were_last(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    cells = [
+        Cell(
+            "from attnviz.utils import bars\n"
+            # All calls have a progress bar, of which the page shows nothing.
+            f"bars._SECONDS_WITHOUT_BAR = 0\n{RECORD}",
+            (),
+            ("av", *MADE),
+        ),
+        *(
+            Cell(
+                f"{view.class_name} = {view.make}\n{view.class_name}",
+                ("av", *MADE),
+                (view.class_name,),
+            )
+            for view in VIEWS
+        ),
+        *(Cell(f"{view.class_name}.layer = 2", (view.class_name,)) for view in VIEWS),
+    ]
+    with chromium.new_context() as context:
+        context.route("https://**/*", serve_scripts)
+        page = context.new_page()
+        page.goto(export_page(tmp_path, cells).as_uri())
+        pictures = page.locator(".attnviz-saved")
+        expect(pictures).to_have_count(len(VIEWS), timeout=FIRST_PICTURE)
+        for number, view in enumerate(VIEWS):
+            picture = pictures.nth(number)
+            expect(picture).to_contain_text("This picture was saved with a live view.")
+            expect(picture.locator("img, table").first, view.name).to_be_visible()
+        expect(pictures.first).to_contain_text("Weights of layer 2")
+        for wrong in ("kernel does not answer", "Waiting for the kernel", "head_statistics"):
+            expect(page.get_by_text(wrong)).to_have_count(0)

@@ -78,9 +78,11 @@ function post(model: WidgetModel, message: object): void {
 /**
  * Return whether a widget comes from a stored notebook or page, and has no connection to a kernel.
  *
- * anywidget has no flag for this. The widget's layout is an ipywidgets model, which has one.
+ * anywidget has no flag for this. The widget's layout is an ipywidgets model, which has one. A page
+ * that marimo exported has a global variable.
  */
 function isDetached(model: WidgetModel): boolean {
+  if ("__MARIMO_STATIC__" in globalThis) return true;
   const layout = model.get("layout") as { comm?: unknown; comm_live?: unknown } | null | undefined;
   return layout?.comm_live === false && layout.comm === undefined;
 }

@@ -80,15 +80,18 @@ _AS_TEXT = (
 _SAVED = f":is({_OUTPUTS}):has(.attnviz-saved)"
 _FRAMED = f":is({_OUTPUTS}):has(iframe.attnviz-snapshot)"
 _ALIVE = f":is({_OUTPUTS}):has(.attnviz):not(:has({_DETACHED}))"
-# Style sheet of a saved picture. It hides the picture while the view directly before it works.
-# While JupyterLab searches for the widget, the picture stays hidden for 1 second. If the notebook
-# has a kernel, JupyterLab usually finds the widget within this time, so the picture does not appear
-# at all. With `options.snapshot="page"`, a frame with the page follows the picture and is hidden
-# with it.
+# Style sheet of the content of a saved picture.
+_PICTURE_STYLE = """<style>
+.attnviz-saved .attnviz-title { font-weight: 600; }
+.attnviz-saved img { max-width: 100%; height: auto; }
+.attnviz-saved img[src^="data:image/png"] { image-rendering: pixelated; }
+</style>"""
+# Style sheet of the output with a saved picture. It hides the picture while the view directly
+# before it works. While JupyterLab searches for the widget, the picture stays hidden for 1 second.
+# If the notebook has a kernel, JupyterLab usually finds the widget within this time, so the picture
+# does not appear at all. With `options.snapshot="page"`, a frame with the page follows the picture
+# and is hidden with it.
 _SAVED_STYLE = f"""<style>
-.attnviz-saved .attnviz-title {{ font-weight: 600; }}
-.attnviz-saved img {{ max-width: 100%; height: auto; }}
-.attnviz-saved img[src^="data:image/png"] {{ image-rendering: pixelated; }}
 {_LAB_LOOKS} + {_SAVED}, {_LAB_LOOKS} + {_SAVED} + {_FRAMED} {{
   max-height: 0; overflow: hidden; visibility: hidden; animation: attnviz-show 0s 1s forwards;
 }}
@@ -100,6 +103,11 @@ _SAVED_STYLE = f"""<style>
   display: none !important;
 }}
 </style>"""
+
+
+def frame_saved(still: str) -> str:
+    """Return a picture and its description, which is HTML, with their style sheet."""
+    return f'<div class="attnviz-saved">\n{still}\n{_PICTURE_STYLE}</div>'
 
 
 def show_saved(output: Output, still: str, page: str | None = None, height: float = 0) -> None:
@@ -117,7 +125,7 @@ def show_saved(output: Output, still: str, page: str | None = None, height: floa
         Height of the frame in pixels before its page has opened. Heights outside `_MIN_HEIGHT` to
         `_MAX_HEIGHT` are replaced with the nearest of these bounds.
     """
-    text = f'<div class="attnviz-saved">\n{still}\n</div>{_SAVED_STYLE}'
+    text = f"{frame_saved(still)}{_SAVED_STYLE}"
     output.show({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
     if page is not None:
         _show_frame(page, height)

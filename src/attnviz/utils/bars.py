@@ -6,6 +6,8 @@ import html
 import io
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ _SECONDS_BETWEEN = 0.2
 # bar of a notebook.
 _WITHOUT_NUMBER = "{desc} {elapsed}"
 _IN_TERMINAL = "{desc} {percentage:.0f}%|{bar}| {elapsed}<{remaining}"
-_IN_HTML = "{desc} {percentage:.0f}%, {remaining} left"
+_IN_NOTEBOOK = "{desc} {percentage:.0f}%, {remaining} left"
 
 
 class Output:
@@ -53,8 +55,8 @@ class ProgressBar:
 
     The bar appears after a second and disappears when it is closed. It also appears if the work
     reports nothing, and then shows the elapsed time. In a kernel, the bar is HTML in an output of
-    the cell. Elsewhere, it is the bar of tqdm. Only the thread calls tqdm: tqdm uses a lock, which
-    an interrupt of the caller could leave acquired.
+    the cell, and in marimo it is a spinner. Elsewhere, it is the bar of tqdm. Only the thread calls
+    tqdm: tqdm uses a lock, which an interrupt of the caller could leave acquired.
 
     Parameters
     ----------
@@ -95,32 +97,52 @@ class ProgressBar:
     def _draw(self) -> None:
         if self._closed.wait(_SECONDS_WITHOUT_BAR):
             return
-        output = self._output if has_kernel() else None
-        # In a kernel, tqdm only measures the time.
-        file = sys.stderr if output is None else io.StringIO()
+        surface = None
+        if has_kernel():
+            surface = _in_output(self._output)
+        elif in_marimo():
+            surface = _in_marimo()
+        # In a notebook, tqdm only measures the time.
+        file = sys.stderr if surface is None else io.StringIO()
         bar: Any = tqdm(leave=False, file=file, bar_format=_WITHOUT_NUMBER, desc=self._title)
         bar.start_t -= _SECONDS_WITHOUT_BAR
-        drawn = ""
-        while not bar.disable:
-            progress = self._latest
-            bar.bar_format = _WITHOUT_NUMBER
-            if progress is not None:
-                # The parts of a computation follow each other. Each part has its own speed.
-                description = f"{self._title}: {progress.doing}"
-                if bar.desc != description:
-                    bar.desc, bar.initial = description, progress.done
-                    bar.reset(progress.total)
-                bar.n, bar.total = progress.done, max(progress.done, progress.total)
-                if bar.n > 0:
-                    bar.bar_format = _IN_TERMINAL if output is None else _IN_HTML
-            bar.refresh()
-            if output is not None and drawn != (drawn := _as_html(bar)):
-                output.show({"text/html": drawn, "text/plain": str(bar)}, raw=True)
-            if self._closed.wait(_SECONDS_BETWEEN):
-                break
-        bar.close()
-        if output is not None:
-            output.empty()
+        with bar, surface or nullcontext(lambda _bar: None) as show:
+            drawn = ""
+            while not bar.disable:
+                progress = self._latest
+                bar.bar_format = _WITHOUT_NUMBER
+                if progress is not None:
+                    # The parts of a computation follow each other. Each part has its own speed.
+                    description = f"{self._title}: {progress.doing}"
+                    if bar.desc != description:
+                        bar.desc, bar.initial = description, progress.done
+                        bar.reset(progress.total)
+                    bar.n, bar.total = progress.done, max(progress.done, progress.total)
+                    if bar.n > 0:
+                        bar.bar_format = _IN_TERMINAL if surface is None else _IN_NOTEBOOK
+                bar.refresh()
+                if drawn != (drawn := str(bar)):
+                    show(bar)
+                if self._closed.wait(_SECONDS_BETWEEN):
+                    break
+
+
+@contextmanager
+def _in_output(output: Output) -> Iterator[Callable[[Any], object]]:
+    """Yield a function that shows a bar in `output`, which is empty at the end."""
+    try:
+        yield lambda bar: output.show(
+            {"text/html": _as_html(bar), "text/plain": str(bar)}, raw=True
+        )
+    finally:
+        output.empty()
+
+
+@contextmanager
+def _in_marimo() -> Iterator[Callable[[Any], object]]:
+    """Yield a function that shows a bar above the output of the cell, until the end."""
+    with sys.modules["marimo"].status.spinner(remove_on_exit=True) as spinner:
+        yield lambda bar: spinner.update(title=str(bar))
 
 
 def _as_html(bar: Any) -> str:

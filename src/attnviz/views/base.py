@@ -108,6 +108,10 @@ class View(anywidget.AnyWidget):
     #: request. It reads the description once, and removes it from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
+    #: HTML of the picture that a page of marimo without a kernel shows. "" in other hosts, in which
+    #: the picture is an output of the cell.
+    _picture = traitlets.Unicode(read_only=True).tag(sync=True)
+
     # Store this function in the class for `__del__`. At shutdown, Python may delete the global name
     # `sys` before it calls `__del__`.
     _is_finalizing = staticmethod(sys.is_finalizing)
@@ -504,7 +508,11 @@ class View(anywidget.AnyWidget):
 
         output = Output()
         show_saved(output, still, page, self._estimated_height())
-        saved = SavedPicture(weakly(self._still_or_none), partial(show_saved, output), still)
+        self._follow_with_picture(partial(show_saved, output), still)
+
+    def _follow_with_picture(self, show: Callable[[str], object], still: str) -> None:
+        """Call `show` with a new picture when the view no longer looks like the picture `still`."""
+        saved = SavedPicture(weakly(self._still_or_none), show, still)
         # The picture of a cell that runs again belongs to a new output.
         if self._saved is not None:
             self.unobserve(self._saved.note_change, self._saved_names)
@@ -585,7 +593,7 @@ class View(anywidget.AnyWidget):
         sync_data : dict
             New values by trait name.
         """
-        code = ("_code", "_esm", "_css", "_description", "_record_number")
+        code = ("_code", "_esm", "_css", "_description", "_picture", "_record_number")
         super().set_state({name: sync_data[name] for name in sync_data if name not in code})
 
     @traitlets.observe("comm")
@@ -631,6 +639,18 @@ class View(anywidget.AnyWidget):
     @traitlets.default("_anywidget_id")
     def _default_anywidget_id(self) -> str:
         return f"{type(self).__module__}.{type(self).__name__}"
+
+    @traitlets.default("_picture")
+    def _default_picture(self) -> str:
+        if not in_marimo():
+            return ""
+        from attnviz.pages.notebook import frame_saved
+
+        set_picture, still = weakly(self.set_trait), self._still_or_none()
+        if still is None:
+            return ""
+        self._follow_with_picture(lambda new: set_picture("_picture", frame_saved(new)), still)
+        return frame_saved(still)
 
     @traitlets.default("_code")
     def _default_code(self) -> WidgetCode | str:

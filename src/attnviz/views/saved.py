@@ -1,4 +1,4 @@
-"""Picture that a notebook stores after a live view, and its replacement after the view changed.
+"""Picture that a notebook stores with a live view, and its replacement after the view changed.
 
 Each picture that is sent changes the notebook. Therefore a picture is not sent for each click, but
 at the end of the cell that changed the view or, if the reader changed it, after a pause.
@@ -31,7 +31,7 @@ class SavedPicture:
     """
 
     def __init__(
-        self, draw: Callable[[], str | None], show: Callable[[str], None], shown: str
+        self, draw: Callable[[], str | None], show: Callable[[str], object], shown: str
     ) -> None:
         self._draw, self._show, self._shown = draw, show, shown
         self._is_stale = False
@@ -42,13 +42,19 @@ class SavedPicture:
         del change
         if self._timer is not None:
             self._timer.cancel()
+        events = _events()
         try:
-            self._timer = asyncio.get_running_loop().call_later(_PAUSE, self._refresh)
+            # marimo runs a cell and handles a message of the reader without the event loop.
+            pause = 0 if events is None else _PAUSE
+            self._timer = asyncio.get_running_loop().call_later(pause, self._refresh)
         except RuntimeError:
             self._timer = None
         if not self._is_stale:
             self._is_stale = True
-            ipython().events.register("post_run_cell", self._refresh)
+            if events is not None:
+                events.register("post_run_cell", self._refresh)
+            elif self._timer is None:
+                self._refresh()
 
     def _refresh(self, result: Any = None) -> None:
         """Replace the picture if the view has changed. IPython passes the `result` of a cell."""
@@ -56,10 +62,16 @@ class SavedPicture:
         if not self._is_stale:
             return
         self._is_stale = False
-        # A kernel can handle messages of widgets in another thread, which also refreshes.
-        with suppress(ValueError):
-            ipython().events.unregister("post_run_cell", self._refresh)
+        if (events := _events()) is not None:
+            # A kernel can handle messages of widgets in another thread, which also refreshes.
+            with suppress(ValueError):
+                events.unregister("post_run_cell", self._refresh)
         still = self._draw()
         if still is not None and still != self._shown:
             self._shown = still
             self._show(still)
+
+
+def _events() -> Any:
+    """Return the events of IPython, or None outside of IPython, as in marimo."""
+    return getattr(ipython(), "events", None)

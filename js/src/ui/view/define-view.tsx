@@ -335,6 +335,13 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
         const root = document.createElement("div");
         el.classList.add("attnviz-host");
         el.append(root);
+        const picture = model.get("_picture");
+        if (source.transport.detached && typeof picture === "string" && picture) {
+          // No kernel sends the numbers of the view, so show the picture that was stored with it.
+          const { body } = new DOMParser().parseFromString(picture, "text/html");
+          root.append(...body.childNodes);
+          return () => root.remove();
+        }
         open(definition, root, source, state, history, ended, takeUp);
         return () => {
           end();
