@@ -7,6 +7,7 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -314,6 +315,23 @@ def test_two_other_programs_draw_the_svg_as_the_browser_does(saved: Path) -> Non
         # A renderer may round the size to whole pixels before scaling.
         assert np.abs(np.subtract(other.shape, drawn.shape)).max() <= np.ceil(scale / 2)
         assert differing_share(other, drawn) < MAX_DIFFERING
+
+
+@pytest.mark.slow
+def test_source_date_epoch_makes_pdfs_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minilm: av.AttentionRecord
+) -> None:
+    view = av.HeadView(minilm, layer=3, heads=[1])
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
+    first, second = (view.save(tmp_path / name) for name in ("a.pdf", "b.pdf"))
+    assert first.read_bytes() == second.read_bytes()
+    metadata = pypdf.PdfReader(first).metadata
+    assert metadata is not None
+    date = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+    assert metadata.creation_date == metadata.modification_date == date
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "today")
+    with pytest.raises(ValueError, match="SOURCE_DATE_EPOCH='today' must be a whole number"):
+        view.save(first)
 
 
 def test_the_pdf_is_one_page_of_vectors_and_text_with_its_fonts(saved: Path) -> None:

@@ -95,6 +95,48 @@ def test_the_saved_picture_follows_the_view(lab: JupyterLab) -> None:
     ]
 
 
+def test_a_view_with_a_display_id_is_replaced_with_its_picture(lab: JupyterLab) -> None:
+    cells = [
+        RECORD,
+        "h = display(av.HeadView(record, layer=1), display_id=True)",
+        "other = av.MatrixView(record, layer=0); h.update(other)",
+        "k = display('wait', display_id=True)",
+        "k.update(av.ModelView(record))",
+        "other.layer = 1",
+    ]
+    made = lab.open(cells, own_kernel=True)
+    made.run_all()
+    # The outputs are those of the cells that called `display`.
+    for cell, drawn_state in ((1, "matrix:self:1"), (3, "model:self:0")):
+        output = made.output(cell)
+        output.scroll_into_view_if_needed()
+        expect(output.locator(".attnviz")).to_have_count(1)
+        expect(output.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", drawn_state)
+        expect(made.output(cell + 1).locator(".jp-OutputArea-child")).to_have_count(0)
+    saved = made.output(1).locator(".attnviz-saved")
+    expect(saved).to_have_count(1)
+    expect(saved).to_contain_text("m · matrix view")
+    expect(saved).to_contain_text("Weights of layer 1, ")
+    expect(saved).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_a_server_without_anywidget_says_what_to_install(lab: JupyterLab) -> None:
+    def is_extension(url: str) -> bool:
+        return "/extensions/anywidget/" in url
+
+    lab.context.route(is_extension, lambda route: route.abort())
+    lab.start_again()
+    made = lab.open([RECORD, HEAD], own_kernel=True)
+    made.run_all()
+    output = made.output(1)
+    expect(output.get_by_text("pip install anywidget")).to_be_visible()
+    expect(output.locator(".attnviz-saved img")).to_be_visible()
+    expect(output.get_by_text("javascript error")).to_be_hidden()
+    lab.context.unroute(is_extension)
+    lab.start_again()
+
+
 def test_a_change_by_a_later_cell_is_in_the_notebook() -> None:
     cells = [RECORD, HEAD, "view.layer = 0\nview.heads = [1]\nview.token = 4", "view.layer"]
     notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))

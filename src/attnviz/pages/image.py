@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -200,7 +201,26 @@ def _pdf(tab: Page, svg: str) -> bytes:
             svg=svg,
         )
     )
-    return printed.pdf(prefer_css_page_size=True, print_background=True, page_ranges="1")
+    pdf = printed.pdf(prefer_css_page_size=True, print_background=True, page_ranges="1")
+    return _set_dates(pdf, os.environ.get("SOURCE_DATE_EPOCH"))
+
+
+def _set_dates(pdf: bytes, epoch: str | None) -> bytes:
+    """Replace the dates in a PDF, so that two PDFs of one figure are equal. Return the new PDF.
+
+    `epoch` is a number of seconds since 1970, as in reproducible builds, or None to keep the dates.
+    """
+    if epoch is None:
+        return pdf
+    try:
+        date = datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ValueError(
+            f"SOURCE_DATE_EPOCH={epoch!r} must be a whole number of seconds since 1970. Correct or "
+            "remove this environment variable."
+        ) from error
+    # The new dates are as long as the old ones, so the positions in the file's index stay right.
+    return re.sub(rb"\(D:\d{14}", b"(D:" + date.strftime("%Y%m%d%H%M%S").encode(), pdf)
 
 
 def _set_density(png: bytes, dpi: float) -> bytes:

@@ -66,10 +66,14 @@ _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
 # CSS selectors of outputs that contain JupyterLab's panel for a widget:
 # - _LAB_LOOKS: JupyterLab searches for the widget. Without a kernel, the search never ends.
 # - _LAB_TEXT: as _LAB_LOOKS, but the panel contains only a text.
-# - _LAB_ERROR: The search failed. The panel has the class "jupyter-widgets" and shows an error.
+# - _LAB_ERROR: The panel shows an error. Either the search failed, and the panel has the class
+#   "jupyter-widgets", or the server has no anywidget.
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
-_LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
+_LAB_ERROR = (
+    ".jp-OutputArea-child:has("
+    "> .lm-Panel.jupyter-widgets, > .lm-Panel .jupyter-widgets-error-widget)"
+)
 # CSS selectors of outputs with the text that nbconvert shows for a widget without saved state. The
 # first selector is for nbconvert's default template, and the second for its classic template.
 _AS_TEXT = (
@@ -86,6 +90,12 @@ _PICTURE_STYLE = """<style>
 .attnviz-saved img { max-width: 100%; height: auto; }
 .attnviz-saved img[src^="data:image/png"] { image-rendering: pixelated; }
 </style>"""
+# Advice below a picture that JupyterLab shows because it cannot show the view.
+_INSTALL = (
+    '<p class="attnviz-install"><small>If the picture stays after you have run the cell, install '
+    "anywidget where JupyterLab runs (<code>pip install anywidget</code>) and reload this "
+    "page.</small></p>"
+)
 # Style sheet of the output with a saved picture. It hides the picture while the view directly
 # before it works. While JupyterLab searches for the widget, the picture stays hidden for 1 second.
 # If the notebook has a kernel, JupyterLab usually finds the widget within this time, so the picture
@@ -95,6 +105,8 @@ _SAVED_STYLE = f"""<style>
 {_LAB_LOOKS} + {_SAVED}, {_LAB_LOOKS} + {_SAVED} + {_FRAMED} {{
   max-height: 0; overflow: hidden; visibility: hidden; animation: attnviz-show 0s 1s forwards;
 }}
+.attnviz-install {{ display: none; }}
+{_LAB_ERROR} + {_SAVED} .attnviz-install {{ display: block; }}
 {_LAB_TEXT}:has(+ * .attnviz-saved) {{ animation: attnviz-hide 0s 1s forwards; }}
 @keyframes attnviz-show {{ to {{ max-height: none; visibility: visible; }} }}
 @keyframes attnviz-hide {{ to {{ max-height: 0; overflow: hidden; visibility: hidden; }} }}
@@ -125,7 +137,7 @@ def show_saved(output: Output, still: str, page: str | None = None, height: floa
         Height of the frame in pixels before its page has opened. Heights outside `_MIN_HEIGHT` to
         `_MAX_HEIGHT` are replaced with the nearest of these bounds.
     """
-    text = f"{frame_saved(still)}{_SAVED_STYLE}"
+    text = f"{frame_saved(still)}{_INSTALL}{_SAVED_STYLE}"
     output.show({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
     if page is not None:
         _show_frame(page, height)

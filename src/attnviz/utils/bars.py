@@ -6,6 +6,7 @@ import html
 import io
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
@@ -32,18 +33,24 @@ class Output:
     """One output of a notebook cell, whose content can be replaced.
 
     A cell cannot remove an output, but it can replace its content by nothing.
+
+    Parameters
+    ----------
+    display_id : str, optional
+        IPython's name of the output.
+    exists : bool
+        Whether a cell already has the output.
     """
 
-    def __init__(self) -> None:
-        self._handle: Any = None
+    def __init__(self, display_id: str | None = None, *, exists: bool = False) -> None:
+        self._display_id = display_id or uuid.uuid4().hex
+        self._exists = exists
 
     def show(self, content: object, **options: Any) -> None:
         from IPython.display import display
 
-        if self._handle is None:
-            self._handle = display(content, display_id=True, **options)
-        else:
-            self._handle.update(content, **options)
+        display(content, display_id=self._display_id, update=self._exists, **options)
+        self._exists = True
 
     def empty(self) -> None:
         """Replace the content by empty HTML, which has no height."""

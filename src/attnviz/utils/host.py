@@ -16,6 +16,22 @@ def ipython() -> Any:
     return None if module is None else module.get_ipython()
 
 
+def display_options() -> dict[str, Any]:
+    """Return the options with which IPython's `display` publishes the object that it displays now.
+
+    They contain the display id, and whether an earlier display with this id is replaced. IPython
+    does not pass them to an object that displays itself, so they are read from the running call.
+    """
+    from IPython.display import display
+
+    frame = sys._getframe(1)
+    while frame.f_code is not display.__code__:
+        if frame.f_back is None:
+            return {}
+        frame = frame.f_back
+    return dict(frame.f_locals.get("kwargs", {}))
+
+
 def ipython_cell() -> int | None:
     """Return the number of the IPython cell that is running, or None outside IPython."""
     shell = ipython()

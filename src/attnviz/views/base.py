@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from weakref import WeakValueDictionary
 
 import anywidget
 import ipywidgets
@@ -21,9 +22,10 @@ from attnviz.record.record import AttentionRecord
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
 from attnviz.utils.arguments import as_path, did_you_mean
+from attnviz.utils.bars import Output
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_atomic
-from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
+from attnviz.utils.host import display_options, has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
 from attnviz.utils.progress import show_progress
 from attnviz.utils.refusals import short_refusals
@@ -47,6 +49,9 @@ _EMBEDDED_TRAITS = [
 
 
 _logger = logging.getLogger(__name__)
+
+# View in each output that has a display id (`display(view, display_id=True)`), by this id.
+_displayed: WeakValueDictionary[str | None, View] = WeakValueDictionary()
 
 
 def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
@@ -478,7 +483,8 @@ class View(anywidget.AnyWidget):
 
         IPython calls this method.
         """
-        if self.shown_in_cell is not None and self.shown_in_cell == ipython_cell():
+        call = display_options()
+        if not call and self.shown_in_cell is not None and self.shown_in_cell == ipython_cell():
             return
         from IPython.display import display
 
@@ -494,19 +500,25 @@ class View(anywidget.AnyWidget):
                 if still is not None and options.snapshot == "page":
                     page = self._page_in_a_frame()()
         data, metadata = self._repr_mimebundle_() or ({}, {})
-        display(data, metadata=metadata, raw=True)
-        if still is not None:
-            self._show_saved(still, page)
+        display(data, metadata=metadata, raw=True, **call)
+        display_id = call.get("transient", {}).get("display_id")
+        before = _displayed.get(display_id) if call.get("update") else None
+        if before is not None:
+            # The output of its picture shows the picture of this view from now on.
+            before._end_picture()
+        if still is not None and (before is not None or not call.get("update")):
+            output = Output(display_id and f"{display_id}-picture", exists=before is not None)
+            self._show_saved(output, still, page)
+        if display_id is not None:
+            _displayed[display_id] = self
 
-    def _show_saved(self, still: str, page: str | None) -> None:
-        """Add a picture of the view, and its `page` if it is not None, to the outputs of the cell.
+    def _show_saved(self, output: Output, still: str, page: str | None) -> None:
+        """Show a picture of the view in `output`, and its `page` after it if it is not None.
 
         Readers see the picture if they open the saved notebook without a kernel.
         """
         from attnviz.pages.notebook import show_saved
-        from attnviz.utils.bars import Output
 
-        output = Output()
         show_saved(output, still, page, self._estimated_height())
         self._follow_with_picture(partial(show_saved, output), still)
 
@@ -514,10 +526,15 @@ class View(anywidget.AnyWidget):
         """Call `show` with a new picture when the view no longer looks like the picture `still`."""
         saved = SavedPicture(weakly(self._still_or_none), show, still)
         # The picture of a cell that runs again belongs to a new output.
-        if self._saved is not None:
-            self.unobserve(self._saved.note_change, self._saved_names)
+        self._end_picture()
         self._saved = saved
         self.observe(saved.note_change, self._saved_names)
+
+    def _end_picture(self) -> None:
+        """Leave the saved picture of the view as it is now."""
+        if self._saved is not None:
+            self.unobserve(self._saved.note_change, self._saved_names)
+            self._saved = None
 
     @property
     def _saved_names(self) -> list[str]:
