@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbconvert import HTMLExporter
+from nbconvert import HTMLExporter, LatexExporter
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
@@ -179,9 +180,19 @@ def test_nbconvert_shows_pictures(
         page.goto(page_file.as_uri(), wait_until="domcontentloaded")
         images = page.locator(".attnviz-saved img")
         expect(images).to_have_count(2)
+        expect(page.locator("img")).to_have_count(2)
         for image in images.all():
             expect(image).to_be_visible()
         expect(page.get_by_text("<HeadView of")).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_latex_has_the_pictures(executed: tuple[nbformat.NotebookNode, bool]) -> None:
+    body, resources = LatexExporter().from_notebook_node(executed[0])
+    names = re.findall(r"\\adjustimage\{[^}]*\}\{[^}]*\}\}\{([^}]+)\}", body)
+    assert len(names) == 2
+    for name in names:
+        assert resources["outputs"][name].startswith(b"\x89PNG")
 
 
 PAGE = "av.options.snapshot = 'page'\nview = av.HeadView(record, layer=1)\nview"

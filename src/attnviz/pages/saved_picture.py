@@ -32,6 +32,7 @@ from attnviz.pages.picture import (
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quote
+from attnviz.server.strongest import Combine
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 
@@ -87,7 +88,11 @@ def make_saved_still(model: str, view: str, figure: str, changed: str = "") -> s
 
 
 def draw_heads_still(
-    stack: AttentionStack, layer: int, heads: Sequence[int], token: int | None = None
+    stack: AttentionStack,
+    layer: int,
+    heads: Sequence[int],
+    token: int | None = None,
+    combine: Combine = "separate",
 ) -> str:
     """Draw heads of a layer as heat maps. Return HTML with a picture and its description.
 
@@ -103,6 +108,8 @@ def draw_heads_still(
     token : int, optional
         Index of the pinned query, which the user selected with a click. If the maps have labels,
         its label is bold, and the description names it.
+    combine : {"separate", "mean", "max"}
+        Whether to draw a map of each head, or one map of their mean or of their largest weights.
     """
     queries, keys = stack.query_tokens, stack.key_tokens
     longest = max(len(queries), len(keys))
@@ -115,22 +122,23 @@ def draw_heads_still(
     room = (_MAX_WIDTH - left - _MARGIN + _GAP) // (width + _GAP)
     # `heads` is empty if no heads are selected in the view.
     available = list(heads) or list(range(stack.num_heads(layer)))
-    drawn = available[: max(1, min(_MAX_HEADS, room))]
-    maps = _maps(stack, layer, drawn)
+    separate = combine == "separate" or len(available) == 1
+    drawn = available[: max(1, min(_MAX_HEADS, room))] if separate else available
+    maps = _maps(stack, layer, drawn, combine)
     largest = float(np.abs(maps).max(initial=0))
     palette = make_palette(signed=stack.signed)
     levels = to_color_levels(maps, largest, signed=stack.signed)
 
     column_width = max(map(_text_width, columns), default=-_LABEL_GAP) + _LABEL_GAP
-    head_line = _LINE if len(drawn) > 1 else 0
+    head_line = _LINE if len(maps) > 1 else 0
     top = _MARGIN + head_line + round(column_width * np.sin(np.radians(_ANGLE)))
     # Leave space at the right for the rotated label of the last column, which extends beyond the
     # map.
     right = _MARGIN + round(column_width * np.cos(np.radians(_ANGLE)))
     parts = []
-    for index, head in enumerate(drawn):
+    for index, (head, _) in enumerate(zip(drawn, maps, strict=False)):
         x = left + index * (width + _GAP)
-        if len(drawn) > 1:
+        if len(maps) > 1:
             parts.append(_text(x, _MARGIN + _FONT_SIZE, f"head {head}", bold=True))
         for column, label in enumerate(columns):
             position = f"{x + (column + 0.6) * cell:g} {top - 4}"
@@ -144,7 +152,7 @@ def draw_heads_still(
 
     legend_top = top + height + 14
     legend, legend_right = _legend(stack, largest, left, legend_top)
-    total_width = max(left + len(drawn) * (width + _GAP) - _GAP + right, legend_right + _MARGIN)
+    total_width = max(left + len(maps) * (width + _GAP) - _GAP + right, legend_right + _MARGIN)
     total_height = legend_top + 10 + _MARGIN
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{total_width}" height="{total_height}" '
@@ -156,8 +164,10 @@ def draw_heads_still(
 
     chosen = " chosen" if heads else ""
     of_total = f" (of {len(available)}{chosen})" if len(available) > len(drawn) else ""
+    combined = "" if separate else f"{'mean' if combine == 'mean' else 'largest'} of "
     description = (
-        f"{stack.measure.capitalize()}s of layer {layer}, {format_named('head', drawn)}{of_total}, "
+        f"{stack.measure.capitalize()}s of layer {layer}, "
+        f"{combined}{format_named('head', drawn)}{of_total}, "
         f"stack {stack.name}. Queries go down and keys across. {describe_scale(stack, largest)}"
     )
     if labelled and token is not None:
@@ -196,8 +206,10 @@ def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> t
     return "".join(parts), scale + 126 + _text_width(high)
 
 
-def _maps(stack: AttentionStack, layer: int, heads: Sequence[int]) -> NDArray[np.float32]:
-    """Return the maps of heads, (heads, rows, columns), with at most `_MAX_CELLS` rows and columns.
+def _maps(
+    stack: AttentionStack, layer: int, heads: Sequence[int], combine: Combine
+) -> NDArray[np.float32]:
+    """Return the maps of heads, (maps, rows, columns), with at most `_MAX_CELLS` rows and columns.
 
     A row has the weights of one query. The queries are sampled if there are more than `_MAX_CELLS`,
     or if all of them would need more than `MAX_WEIGHTS` weights. If there are more than
@@ -205,10 +217,14 @@ def _maps(stack: AttentionStack, layer: int, heads: Sequence[int]) -> NDArray[np
     """
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(len(stack.key_tokens), 1)))
     queries = sample_queries(len(stack.query_tokens), min(_MAX_CELLS, affordable))
-    maps = [
-        pool_maps(weights, _MAX_CELLS, signed=stack.signed)
-        for _, weights in weights_of_some(stack, layer, heads, queries)
-    ]
+    parts = [weights for _, weights in weights_of_some(stack, layer, heads, queries)]
+    if combine == "mean":
+        parts = [sum(weights.sum(0, keepdims=True) for weights in parts) / len(heads)]
+    elif combine == "max":
+        together = np.concatenate(parts)
+        largest = np.abs(together).argmax(0)
+        parts = [np.take_along_axis(together, largest[None], 0)]
+    maps = [pool_maps(weights, _MAX_CELLS, signed=stack.signed) for weights in parts]
     return np.nan_to_num(np.concatenate(maps))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import traitlets
 
 from attnviz.analysis.heads import closed_heads
 from attnviz.record.stack import AttentionStack
+from attnviz.server.strongest import Combine
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
@@ -112,6 +113,9 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     leave_out = Keys().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
     orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
+
+    def _combination(self) -> Combine:
+        return cast("Combine", self.combine)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from attnviz.server.strongest import Combine
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -58,3 +59,6 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
     pooled = Choice(["mean", "max"], "mean").tag(sync=True)
+
+    def _combination(self) -> Combine:
+        return "mean"

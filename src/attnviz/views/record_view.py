@@ -29,6 +29,7 @@ from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
+from attnviz.server.strongest import Combine
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -414,6 +415,10 @@ class RecordView(PositionedView):
         """
         return draw_heads_picture(displayed_stack(*self._page_content(self.state)))
 
+    def _combination(self) -> Combine:
+        """Return how the view combines the chosen heads, for the picture that a notebook stores."""
+        return "separate"
+
     def _still(self) -> str:
         record, state = self._page_content(self.state)
         kinds = displayed_kinds(record, state)
@@ -422,9 +427,13 @@ class RecordView(PositionedView):
         # need too many weights.
         rows = SIDES[0] * sum(sum(stack.heads_per_layer) for stack in kinds)
         all_heads = rows * len(kinds[0].key_tokens) <= MAX_WEIGHTS
-        if self.saves_chosen_heads or not all_heads:
-            stack = displayed_stack(record, state)
-            figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
+        # In a grid of all heads, the chosen head is enlarged beside the grid.
+        if self.saves_chosen_heads or self.heads or not all_heads:
+            stack, heads = displayed_stack(record, state), self.heads
+            heads = heads if self.saves_chosen_heads else heads[:1]
+            figures.append(
+                draw_heads_still(stack, self.layer, heads, self.token, self._combination())
+            )
         if self.saves_all_heads and all_heads:
             figures += map(draw_all_heads, kinds)
         changed = kinds[0].changed
