@@ -250,9 +250,12 @@ def _projections(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Iterato
 
 
 def embedding_figure(
-    answers: EmbeddingAnswers, state: Mapping[str, Any], layers: Sequence[int]
+    answers: EmbeddingAnswers,
+    state: Mapping[str, Any],
+    layers: Sequence[int],
+    heads: Sequence[int] | None = None,
 ) -> str:
-    """Draw the points of all heads of some layers. Return HTML with the picture.
+    """Draw the points of heads of some layers, or of all heads. Return HTML with the picture.
 
     The picture is shown where scripts do not run.
     """
@@ -264,7 +267,7 @@ def embedding_figure(
     codes = [
         [
             None if plot.problem else (coded(plot.coordinates)[2].T >> 8).astype(np.intp)
-            for plot in answers.plots(name, layer, None, placing)
+            for plot in answers.plots(name, layer, heads, placing)
         ]
         for layer in layers
     ]
@@ -293,7 +296,7 @@ def embedding_figure(
 
     alt_text = (
         f"Queries (brown) and keys (blue) of {format_named('layer', layers)} from top to bottom "
-        f"and {format_named('head', range(most))} from left to right (stack {name}), "
+        f"and {format_named('head', heads or range(most))} from left to right (stack {name}), "
         f"{len(points):,} points of each head on its two principal components."
     )
     return draw_grid(

@@ -403,7 +403,8 @@ class EmbeddingView(HeadRoles):
         return CorpusServer(self._corpus, page=weakly(self._page_of))
 
     def _still(self) -> str:
-        figure = embedding_figure(self._answers(), self.state, [self.layer])
+        heads = self.heads[:1] if self.enlarged else None
+        figure = embedding_figure(self._answers(), self.state, [self.layer], heads or None)
         return make_saved_still(self._corpus.model, self.name, figure)
 
     def _answers(self) -> EmbeddingAnswers:

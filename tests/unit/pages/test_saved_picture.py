@@ -93,6 +93,24 @@ def test_combined_heads_are_one_map_and_an_open_head_is_beside_the_grid() -> Non
     assert np.array_equal(drawn, to_color_levels(expected, 0.5, signed=True))
 
 
+def test_the_picture_of_an_embedding_has_the_enlarged_head_alone() -> None:
+    view = av.EmbeddingView([random_record(5)] * 2, layer=1, heads=[2])
+    of_all = view._still()
+    view.enlarged = True
+    of_one = view._still()
+    assert "of layer 1 from top to bottom and heads 0 to 2 from" in of_all
+    assert "of layer 1 from top to bottom and head 2 from" in of_one
+    (width, height), (width_of_one, height_of_one) = map(image_size, (of_all, of_one))
+    assert width_of_one < width / 2
+    assert height_of_one == height
+
+
+def image_size(still: str) -> tuple[int, int]:
+    (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', still)
+    width, height = struct.unpack(">II", base64.b64decode(png)[16:24])
+    return width, height
+
+
 def test_a_picture_has_a_description() -> None:
     record = random_record(5, heads=12)
     largest = float(record.stack().weights(layer=1)[:4].max())
