@@ -43,11 +43,11 @@ def draw_still_png(still: str) -> bytes | None:
         return None
     parts = _Parts()
     parts.feed(still)
-    pictures = [part for part in parts.found if not isinstance(part, str)]
+    pictures = [part for part in parts.blocks if not isinstance(part, str)]
     size = max([_MIN_WIDTH * _SCALE, *(picture.width for picture in pictures)])
     characters = int(size / _SCALE / _FONT_SIZE / 0.55)
     blocks: list[Any] = []
-    for part in parts.found:
+    for part in parts.blocks:
         if isinstance(part, str):
             blocks += textwrap.wrap(part, characters) if len(part) > characters else [part]
         else:
@@ -77,24 +77,24 @@ class _Parts(HTMLParser):
 
     Attributes
     ----------
-    found : list of str or Image
+    blocks : list of str or Image
         The texts, of which each row of a table is one, and the pictures.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str | Image] = []
+        self.blocks: list[str | Image] = []
         self._text = ""
         self._is_note = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._is_note |= tag == "small"
         if tag == "img":
-            found = dict(attrs)
-            kind, _, data = (found["src"] or "").partition(";base64,")
+            attributes = dict(attrs)
+            kind, _, data = (attributes["src"] or "").partition(";base64,")
             content = base64.b64decode(data)
-            width = float(found.get("width") or 0)
-            self.found.append(
+            width = float(attributes.get("width") or 0)
+            self.blocks.append(
                 _draw_svg(content) if kind.endswith("svg+xml") else _enlarge(content, width)
             )
 
@@ -106,7 +106,7 @@ class _Parts(HTMLParser):
         if tag in ("td", "th"):
             self._text += "   "
         if tag in ("p", "tr", "caption") and self._text.strip():
-            self.found.append(self._text.strip())
+            self.blocks.append(self._text.strip())
         if tag in ("p", "tr", "caption", "small"):
             self._text, self._is_note = "", False
 
