@@ -30,7 +30,7 @@ from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import SpoolFolders
 from attnviz.utils.cleanup import Cleanup
-from attnviz.utils.progress import part_of, with_progress
+from attnviz.utils.progress import part_of, report, with_progress
 from attnviz.utils.refusals import short_refusals
 
 __all__ = ["extract"]
@@ -242,6 +242,8 @@ def extract(
                 )
                 generated = generate_text(loaded, single, of_single)
                 encoder.add_generated(single, generated, of_single.method)
+            # The tokens are complete, and the model reads the whole text again.
+            report("attention", 0, 1, "text")
         return [
             record
             for single in batches
