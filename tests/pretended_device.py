@@ -90,7 +90,7 @@ class Traffic:
 
     def __enter__(self) -> Traffic:
         self.events: list[Event] = []
-        self._start = self.most = _Memory.bytes
+        self._start = self.most = Memory.bytes
         self._outer, Traffic.active = Traffic.active, self
         return self
 
@@ -147,7 +147,7 @@ def _note(kind: str, operation: str, tensor: torch.Tensor, *, waits: bool = True
         Traffic.active.events.append(Event(kind, operation, size, waits, _line()))
 
 
-class _Memory:
+class Memory:
     """Bytes of the device: each piece of memory of living tensors once."""
 
     bytes = 0
@@ -189,7 +189,7 @@ class DeviceTensor(torch.Tensor):
             requires_grad=requires_grad,
         )
         made.numbers = numbers
-        _Memory.add(numbers)
+        Memory.add(numbers)
         return made  # type: ignore[no-any-return]
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -400,6 +400,8 @@ def _made_on_host(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
+# A backend of Python has no streams, so torch cannot wait for them.
+torch.accelerator.synchronize = _Backend().synchronize
 torch.__future__.set_swap_module_params_on_conversion(True)
 _library = torch.library.Library("_", "IMPL")
 _library.fallback(_run, "PrivateUse1")

@@ -60,10 +60,10 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """If vectors go to the CPU after each layer, an extraction needs little extra GPU memory."""
-    model = make_model("llama", num_hidden_layers=16).to(DEVICE)
-    # The pretended device is slow.
-    ids = torch.randint(3, 400, (1, 512 if PRETENDED else 2048), device=DEVICE)
+    """If vectors go to the CPU, an extraction needs one layer's more memory than a forward."""
+    settings = {"hidden_size": 192, "num_hidden_layers": 6, "max_position_embeddings": 2048}
+    model = make_model("llama", **settings).to(DEVICE)
+    ids = torch.randint(3, 400, (1, 1024), device=DEVICE)
 
     def plain() -> None:
         with torch.no_grad():
@@ -75,8 +75,10 @@ def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
     records: list[AttentionRecord] = []
     stays = peak(lambda: records.append(extract(model, ids, device=None)))
     num_bytes = record_bytes(records[0])
-    assert stays - alone > 0.9 * num_bytes
-    assert moved - alone < 0.2 * num_bytes
+    assert stays - alone > 0.7 * num_bytes
+    # The check of the weights computes 32 rows of each head at once, in float32.
+    rows = 2 * 4 * 32 * 1024 * 4
+    assert moved - alone < num_bytes / 6 + rows
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

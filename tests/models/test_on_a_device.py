@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import attnviz as av
 from attnviz import analysis
+from attnviz.corpus.checkpoint import weights_hash
 from attnviz.record.attention import QueryKeyAttention
-from models.accelerator import DEVICE, PRETENDED
+from attnviz.record.masks import DistanceBias, compact_bias
+from models.accelerator import DEVICE, PRETENDED, bytes_to_host, held, waits
 from models.make_models import make_model
 from models.tiny import arguments_of
 
@@ -177,3 +180,98 @@ def test_direct_attribution_of_a_model_on_two_devices() -> None:
     layer.register_forward_hook(lambda _, __, output: moved(output, DEVICE))
     result = av.attribute(model, IDS, method="direct", answer=PAIR)
     np.testing.assert_allclose(result.to_numpy("self"), expected.to_numpy("self"), atol=1e-4)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("device", ["cpu", None])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_an_extraction_waits_for_the_device_a_few_times(
+    kind: str, device: str | None, implementation: str
+) -> None:
+    layers = {"n_layer" if kind == "gpt2" else "num_hidden_layers": 9}
+    counts = []
+    for model in (make_model(kind), make_model(kind, **layers)):
+        model.set_attn_implementation(implementation)
+        model.to(DEVICE)
+        arguments = {"input_ids": IDS.to(DEVICE), "use_cache": False}
+        with torch.no_grad():
+            alone = waits(partial(model, **arguments))
+        # The first extraction also looks for gates of heads.
+        av.extract(model, IDS)
+        counts.append(waits(partial(av.extract, model, IDS, device=device)) - alone)
+    # The number of waits does not depend on the number of layers.
+    assert counts[0] == counts[1] <= 5
+
+
+def test_a_failed_check_on_a_device_names_its_layer() -> None:
+    model, large = (make_model("llama", num_hidden_layers=4) for _ in range(2))
+    with torch.no_grad():
+        model.model.layers[1].self_attn.k_proj.weight[3, 5] = float("nan")
+        large.model.layers[2].self_attn.q_proj.weight.mul_(1e6)
+    for device in ("cpu", None):
+        with pytest.raises(ValueError, match=r"layers\.1\.self_attn .*contain NaN or infinity"):
+            av.extract(model.to(DEVICE), IDS, device=device)
+        with pytest.raises(ValueError, match=r"numbers up to 65,504, and queries"):
+            av.extract(large.to(DEVICE), IDS, device=device, dtype="float16")
+
+
+def extractions(model: Any, _: Any) -> None:
+    av.extract(model, IDS)
+    av.extract(model, IDS, generate=3)
+    av.extract(model, [IDS, IDS[:, :4]], outputs=True)
+
+
+def corpora(model: Any, _: Any) -> None:
+    av.head_statistics(model, [IDS, IDS.flip(1)])
+    av.extract_corpus(model, [IDS, IDS.flip(1)])
+
+
+def an_error(model: Any, _: Any) -> None:
+    def stop(_: Any) -> Any:
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        av.head_effects(model, IDS, answer=stop)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        extractions,
+        effects,
+        an_error,
+        *(pytest.param(call, marks=pytest.mark.slow) for call in (corpora, attributions, erase)),
+        *(pytest.param(call, marks=pytest.mark.slow) for call in (set_weights, left_out)),
+    ],
+)
+def test_nothing_stays_on_the_device(call: Callable[[Any, Any], Any]) -> None:
+    model = make_model("llama").to(DEVICE)
+    before = held()
+    call(model, DEVICE)
+    assert held() == before
+
+
+def test_a_bias_of_distances_is_found_on_the_device() -> None:
+    slopes = torch.tensor([0.5, 0.25])[:, None, None]
+    distances = slopes * (torch.arange(300) - torch.arange(300)[:, None])
+    distances = distances.to(DEVICE)
+    found: list[Any] = []
+    assert bytes_to_host(lambda: found.append(compact_bias(distances))) <= 2 * 599 * 4
+    assert isinstance(found[0], DistanceBias)
+    np.testing.assert_array_equal(
+        found[0].added(1, slice(0, 300), slice(0, 300)), distances[1].cpu()
+    )
+
+
+def test_numbers_are_read_together(tmp_path: Path) -> None:
+    model = make_model("bert", num_attention_heads=24).to(DEVICE)
+    # 72 heads, and an unchanged copy in each batch.
+    assert waits(partial(av.head_effects, model, IDS, answer=PAIR)) < 36
+    record = av.extract(model, IDS, device=None)
+    assert waits(lambda: record.save(tmp_path / "record.safetensors")) == 2 * 3
+    corpus = av.extract_corpus(model, [IDS, IDS.flip(1), IDS[:, :4]], device=None)
+    corpus.points()
+    assert waits(lambda: corpus.vectors(None, 1, [3])) == 2
+    model.bfloat16()
+    num_bytes = 2 * sum(parameter.numel() for parameter in model.parameters())
+    assert bytes_to_host(lambda: weights_hash(model)) <= num_bytes

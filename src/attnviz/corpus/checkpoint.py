@@ -47,7 +47,7 @@ def weights_hash(model: torch.nn.Module) -> str:
             continue
         checksum = 0
         for part in numbers.reshape(-1).split(_ENTRIES_PER_COPY):
-            checksum = zlib.crc32(part.float().cpu().numpy(), checksum)
+            checksum = zlib.crc32(part.cpu().float().numpy(), checksum)
         code.update(checksum.to_bytes(4, "little"))
     return code.hexdigest()
 

@@ -32,6 +32,7 @@ from attnviz.utils.arguments import (
     short_repr,
     whole_number,
 )
+from attnviz.utils.arrays import moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,7 +346,7 @@ class Corpus:
             columns = points.key_position[points.keys_of(text)]
             queries.append(_copy(attention.queries, list(chosen), rows))
             keys.append(_copy(attention.keys, key_heads, columns))
-        return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
+        return LayerVectors(chosen, _joined(queries), _joined(keys))
 
     def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:
         """Return the attention of a layer in one text.
@@ -468,16 +469,27 @@ class Corpus:
 
 
 def _copy(vectors: torch.Tensor, heads: list[int], positions: NDArray[np.int32]) -> torch.Tensor:
-    """Return the vectors of some heads at some positions on the CPU, as float32.
+    """Return the vectors of some heads at some positions, as float32.
 
     `vectors` is (heads, tokens, head_dim), and `positions` has sorted and distinct indices of
-    tokens. If all vectors are selected, and are already float32 on the CPU, they are not copied.
+    tokens. If all vectors are selected, and are already float32, they are not copied.
     """
-    selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-    # Indexing with a list copies the vectors, so do not index if `heads` has all heads in order.
-    if heads != list(range(len(selected))):
+    selected = vectors.detach()
+    if len(positions) < vectors.shape[1]:
+        selected = selected[:, moved(torch.tensor(positions), vectors.device)]
+    # Indexing with a list copies the vectors, so take a slice of successive heads.
+    if heads == list(range(heads[0], heads[0] + len(heads))):
+        selected = selected[heads[0] : heads[0] + len(heads)]
+    else:
         selected = selected[heads]
-    return selected.detach().float().cpu()
+    return selected.float()
+
+
+def _joined(vectors: list[torch.Tensor]) -> torch.Tensor:
+    """Join the vectors of texts on the CPU. Copy those of each device at once."""
+    if len({tensor.device for tensor in vectors}) > 1:
+        vectors = [tensor.cpu() for tensor in vectors]
+    return torch.cat(vectors, dim=1).cpu()
 
 
 # Maximum length of a title, in characters.

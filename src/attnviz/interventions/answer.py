@@ -127,7 +127,7 @@ class Answer:
         return self.ids is None and self.function is None
 
     def of(self, outputs: Any, example: int = 0) -> torch.Tensor:
-        """Return the number for one example of a batch, float64 on the CPU, not detached.
+        """Return the number for one example of a batch, on the output's device, not detached.
 
         Raise TypeError if the output has no hidden states for a similarity, or if `function` does
         not return one number.
@@ -140,8 +140,8 @@ class Answer:
             if one is None or other is None:
                 raise TypeError("the output has no logits and no hidden states to compare")
             return torch.nn.functional.cosine_similarity(one, other, dim=0)
-        logits = row[list(self.ids)].double().cpu()
-        return logits[0] - logits[1]
+        one, other = (row[index].double() for index in self.ids)
+        return one - other
 
     def with_gradient(self, outputs: Any, example: int = 0) -> torch.Tensor:
         """Return the number as `of` does, for use in a backward pass.
@@ -193,9 +193,23 @@ class Answer:
         row, other = (_row(run, self.position, 0) for run in (self.unchanged, perturbed))
         if row is None or other is None or self.ids is None:
             return 0.0
-        size = float(row[list(self.ids)].detach().abs().max()) * torch.finfo(row.dtype).eps
-        changes = (other.detach().double() - row.detach().double())[torch.isfinite(row)]
-        return max(size, math.sqrt(2 * float(changes.square().mean())))
+        row, other = row.detach(), other.detach()
+        sizes = torch.stack([row[index].double().abs() for index in self.ids])
+        is_finite = torch.isfinite(row)
+        squares = (other.double() - row.double()).square().masked_fill(~is_finite, 0.0)
+        size, mean = torch.stack([sizes.amax(), squares.sum() / is_finite.sum()]).tolist()
+        return float(max(size * torch.finfo(row.dtype).eps, math.sqrt(2 * mean)))
+
+
+def values_of(answers: Sequence[Answer], outputs: Any, first: int) -> list[float]:
+    """Return `Answer.value` of the examples of a batch from `first`, each with its own answer.
+
+    The numbers are read together, because each time the host waits for the device.
+    """
+    numbers = [
+        answer.of(outputs, example).detach() for example, answer in enumerate(answers, first)
+    ]
+    return [float(number) for number in torch.stack(numbers).tolist()] if numbers else []
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
@@ -252,7 +266,7 @@ def example_of(value: Any, one: Any, example: int) -> Any:
 def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
     value = function(output)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.reshape(()).double().cpu()
+        return value.reshape(()).double()
     if isinstance(value, Real):
         return torch.tensor(float(value), dtype=torch.float64)
     shape = getattr(value, "shape", None)

@@ -33,7 +33,7 @@ from attnviz.extraction.capture.forward import Forward, arguments_of, run_forwar
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
-from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of
+from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of, values_of
 from attnviz.interventions.changes import Change, ModuleRuns, plan_of
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.interventions.rounding import perturb
@@ -322,14 +322,11 @@ class Runner:
         if self._separates:
             outputs = self._run([*beside, *copies], start=start)
             if not beside or self._is_unchanged(outputs, 0):
-                return [
-                    self._value(outputs, index, copy)
-                    for index, copy in enumerate(copies, len(beside))
-                ]
+                return self._values(outputs, copies, len(beside))
             if start:
                 return None
             self._stop_batches(beside[0])
-        return [self._value(self._run([copy]), 0, copy) for copy in copies]
+        return [value for copy in copies for value in self._values(self._run([copy]), [copy])]
 
     def _check_separately(self, unchanged: Copy, number: int) -> None:
         """Check that `number` unchanged copies in one batch have the answer of the example alone.
@@ -355,12 +352,18 @@ class Runner:
                 "passed in another form, such as embeddings. Pass another removal."
             )
 
-    def _value(self, outputs: Any, index: int, copy: Copy) -> float:
-        answer = self.answer
-        if copy.row is not None:
-            answer = replace(answer, position=copy.row)
-        self.noise = max(self.noise, answer.noise_after(self._perturbed, outputs, index))
-        return answer.value(outputs, index)
+    def _values(self, outputs: Any, copies: Sequence[Copy], first: int = 0) -> list[float]:
+        """Return the answers of copies, which are the examples of `outputs` from `first`."""
+        answers = [
+            self.answer if copy.row is None else replace(self.answer, position=copy.row)
+            for copy in copies
+        ]
+        noise = (
+            answer.noise_after(self._perturbed, outputs, index)
+            for index, answer in enumerate(answers, first)
+        )
+        self.noise = max(self.noise, *noise)
+        return values_of(answers, outputs, first)
 
     def _is_unchanged(self, outputs: Any, index: int) -> bool:
         """Return whether an unchanged copy has the answer `before`, up to rounding.

@@ -20,6 +20,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from attnviz.utils.arrays import moved
+
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
 #: Device of the result of a method. None means the device of the tensors that the mask or bias
@@ -40,7 +42,7 @@ def _positions(
     numbers = (
         torch.arange(rows.start, rows.stop, device=device)
         if isinstance(rows, slice)
-        else rows.to(device)
+        else moved(rows, device)
     )
     return numbers[:, None], torch.arange(columns.start, columns.stop, device=device)[None, :]
 
@@ -300,7 +302,7 @@ class PackedMask(Mask):
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         first, last = columns.start // 8, -(-columns.stop // 8)
-        bits = self.bits[head if self.num_heads > 1 else 0][rows, first:last].to(device)
+        bits = moved(self.bits[head if self.num_heads > 1 else 0][rows, first:last], device)
         column = torch.arange(columns.start, columns.stop, device=device) - 8 * first
         flags: torch.Tensor = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1 == 1
         return flags
@@ -332,8 +334,8 @@ class WindowMask(Mask):
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         del head
-        queries = self.query_windows[rows].to(device)
-        return queries[:, None] == self.key_windows[columns].to(device)
+        queries = moved(self.query_windows[rows], device)
+        return queries[:, None] == moved(self.key_windows[columns], device)
 
     def permute(self, order: torch.Tensor) -> WindowMask:
         return WindowMask(self.query_windows[order], self.key_windows[order])
@@ -401,9 +403,9 @@ class CutMask(_NarrowedMask):
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return whether each pair of a block is cut in `head`, bool, (rows, columns)."""
-        keys = (self.keys[head] if self.keys.dim() == 2 else self.keys)[columns].to(device)
+        keys = moved((self.keys[head] if self.keys.dim() == 2 else self.keys)[columns], device)
         head_is_cut = bool(self.heads[head if len(self.heads) > 1 else 0])
-        flags = self.queries[rows].to(device)[:, None] & (keys & head_is_cut)
+        flags = moved(self.queries[rows], device)[:, None] & (keys & head_is_cut)
         if self.kept is not None:
             flags &= ~self.kept.allowed(head, rows, columns, device)
         return flags
@@ -534,7 +536,7 @@ class DistanceBias(Bias):
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         query, key = _positions(rows, columns, device)
-        values = self.values[head if self.num_heads > 1 else 0].to(device)
+        values = moved(self.values[head if self.num_heads > 1 else 0], device)
         return values[key - query + self.num_queries - 1]
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -557,7 +559,7 @@ class DenseBias(Bias):
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         values = self.values[head if self.num_heads > 1 else 0]
-        return values[rows if len(values) > 1 else slice(0, 1), columns].to(device)
+        return moved(values[rows if len(values) > 1 else slice(0, 1), columns], device)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
         """Whether `values` has one of the shapes (heads or 1, queries or 1, keys)."""
@@ -591,14 +593,14 @@ class WindowBias(Bias):
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return the values of a block, float32. They are 0 for tokens in different windows."""
-        values = self.values[:, head if self.num_heads > 1 else 0].to(device)
-        windows = self.query_windows[rows][:, None].to(device)
+        values = moved(self.values[:, head if self.num_heads > 1 else 0], device)
+        windows = moved(self.query_windows[rows][:, None], device)
         block = values[
             windows if len(values) > 1 else torch.zeros_like(windows),
-            self.query_positions[rows][:, None].to(device),
-            self.key_positions[columns].to(device),
+            moved(self.query_positions[rows][:, None], device),
+            moved(self.key_positions[columns], device),
         ]
-        return block.masked_fill(windows != self.key_windows[columns].to(device), 0.0)
+        return block.masked_fill(windows != moved(self.key_windows[columns], device), 0.0)
 
     def permute(self, order: torch.Tensor) -> WindowBias:
         return WindowBias(
@@ -713,13 +715,16 @@ def _band_of(after_last: int, first_of_last: int, shape: Sequence[int]) -> BandM
 def _is_equal(band: BandMask, allowed: torch.Tensor) -> bool:
     """Whether a band has the flags `allowed`, (queries, keys)."""
     num_queries, num_keys = allowed.shape
-    starts = range(0, num_queries, _ROWS_PER_BLOCK)
-    blocks = [slice(start, min(start + _ROWS_PER_BLOCK, num_queries)) for start in starts]
     are_equal = [
         (band.allowed(0, rows, slice(0, num_keys), allowed.device) == allowed[rows]).all()
-        for rows in blocks
+        for rows in _blocks(num_queries)
     ]
     return bool(torch.stack(are_equal).all())
+
+
+def _blocks(num_rows: int) -> list[slice]:
+    starts = range(0, num_rows, _ROWS_PER_BLOCK)
+    return [slice(start, min(start + _ROWS_PER_BLOCK, num_rows)) for start in starts]
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
@@ -727,31 +732,45 @@ def compact_bias(bias: torch.Tensor) -> Bias | None:
 
     `bias` is (heads or 1, queries or 1, keys), in any floating-point dtype, and is converted to
     float32. Return None if all values are 0. Raise ValueError if a value is not finite. Pass
-    forbidden pairs as a mask instead.
+    forbidden pairs as a mask instead. Only the values of the result are copied to the CPU.
 
     >>> compact_bias(torch.zeros(4, 7, 7)) is None
     True
     """
-    bias = bias.detach().float().cpu()
-    if not bool(torch.isfinite(bias).all()):
+    bias = bias.detach().float()
+    numbers = [
+        torch.isfinite(bias).all(),
+        bias.any(),
+        (bias == bias[:1]).all(),
+        (bias == bias[:, :1]).all(),
+    ]
+    # Read the numbers at once, as in `compact_mask`.
+    are_finite, any_added, same_heads, same_queries = torch.stack(numbers).tolist()
+    if not are_finite:
         raise ValueError("bias must be finite. Pass pairs that are not allowed as a mask.")
-    if not bool(bias.any()):
+    if not any_added:
         return None
     # Models often repeat equal values for all heads or queries. Store them once.
-    if bool((bias == bias[:1]).all()):
-        bias = bias[:1]
-    if bool((bias == bias[:, :1]).all()):
-        bias = bias[:, :1]
+    bias = bias[: 1 if same_heads else None, : 1 if same_queries else None]
     heads, num_queries, num_keys = bias.shape
     if num_queries > 1:
         # The first column, reversed, and the first row together contain every distance once.
         values = torch.cat([bias[:, :, 0].flip(-1), bias[:, 0, 1:]], dim=1)
         by_distance = DistanceBias(values, num_queries)
-        if all(
-            torch.equal(by_distance.added(head, rows, slice(0, num_keys)), bias[head, rows])
-            for head in range(heads)
-            for rows in torch.arange(num_queries).split(_ROWS_PER_BLOCK)
-        ):
-            return by_distance
+        blocks = [(head, rows) for head in range(heads) for rows in _blocks(num_queries)]
+
+        def are_equal(blocks: list[tuple[int, slice]]) -> bool:
+            flags = [
+                (
+                    by_distance.added(head, rows, slice(0, num_keys), bias.device)
+                    == bias[head, rows]
+                ).all()
+                for head, rows in blocks
+            ]
+            return bool(torch.stack(flags).all())
+
+        # Most biases of another form differ in the first block.
+        if are_equal(blocks[:1]) and are_equal(blocks):
+            return DistanceBias(values.cpu(), num_queries)
     # Copy the values, because a slice would keep the whole tensor of the model in memory.
-    return DenseBias(bias.clone())
+    return DenseBias(bias.to("cpu", copy=True, memory_format=torch.contiguous_format))

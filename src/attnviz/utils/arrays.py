@@ -1,12 +1,15 @@
-"""Conversion of arrays that a caller passes."""
+"""Conversion of arrays that a caller passes, and copies of tensors to a device."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 
 def as_array(value: Any, dtype: DTypeLike | None = None) -> NDArray[Any]:
@@ -19,6 +22,16 @@ def as_array(value: Any, dtype: DTypeLike | None = None) -> NDArray[Any]:
     (2, 2)
     """
     return np.asarray(_without_tensors(value), dtype)
+
+
+def moved(
+    tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return a tensor on a device, without waiting for the device if the tensor is on the CPU.
+
+    The host must wait for a copy in the other direction. Otherwise it reads the numbers too early.
+    """
+    return tensor.to(device, dtype, non_blocking=tensor.device.type == "cpu")
 
 
 def _without_tensors(value: Any) -> Any:

@@ -7,7 +7,6 @@ image encoders attend in windows: each window of patches is then an example of t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -26,6 +25,7 @@ from attnviz.record.attention import (
     StoredWeights,
 )
 from attnviz.record.masks import Bias, Mask
+from attnviz.utils.arrays import moved
 
 
 def with_four_axes(
@@ -93,13 +93,19 @@ def copy_attention(
     `attentions` is the result of `read_attention` for `call`. `name` is the path of the module.
 
     Raise ValueError if the attention has numbers that are not finite, or queries or keys that are
-    too large for the dtype of the copies. Raise OSError if writing a copy fails.
+    too large for the dtype of the copies. On a device, `Postponed.finish` of the copier raises it.
+    Raise OSError if writing a copy fails.
     """
-    if not _are_finite(attentions, call):
-        raise ValueError(
-            f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
-            "or infinity. Check its weights and its dtype."
-        )
+    kind = type(call.module).__name__
+
+    def read(flags: list[float]) -> None:
+        if not all(flags):
+            raise ValueError(
+                f"model: the queries or keys of {name} ({kind}) contain NaN or infinity. Check its "
+                "weights and its dtype."
+            )
+
+    copier.postponed.check(_are_finite(attentions, call), read)
     # Copies of windows stay in memory even if the copier writes to folders on disk, because the
     # windows of an example are joined to one attention after the forward.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
@@ -169,27 +175,36 @@ def read_attention(
     return attentions
 
 
-def _are_finite(attentions: Sequence[StoredAttention], call: AttentionCall) -> bool:
+def _are_finite(attentions: Sequence[StoredAttention], call: AttentionCall) -> torch.Tensor:
+    """Return flags that are all True if the numbers of the attentions are finite."""
     # First test the tensors of the whole batch, which is fast. Test each example only if they have
     # NaN or infinity, which may be in padding. `read_linear` has already tested linear layers.
     batch = (call.query, call.key)
     tested: tuple[type[StoredAttention], ...] = (ComputedAttention,)
-    if len(attentions) > 1 and all(tensor is not None and _is_finite(tensor) for tensor in batch):
+    if len(attentions) > 1 and all(
+        tensor is not None and tensor.device.type == "cpu" and bool(_is_finite(tensor))
+        for tensor in batch
+    ):
         tested += (QueryKeyAttention,)
-    return all(
+    flags = [
         _is_finite(tensor)
         for attention in attentions
         if not isinstance(attention, tested)
         for name, tensor in attention.parts.items()
-        if name != "sinks"
-    )
+        if name != "sinks" and tensor.numel()
+    ]
+    return torch.stack(flags) if flags else torch.empty(0)
 
 
-def _is_finite(tensor: torch.Tensor) -> bool:
+def _is_finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a flag, without waiting for a device and without a temporary tensor of this size."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        return torch.stack(torch.aminmax(tensor)).isfinite().all()
     # A finite sum shows that all numbers are finite, and is faster than a test of each number. Only
     # if the sum is not finite, test each number: the sum may have overflowed.
-    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
-    return math.isfinite(float(total)) or bool(torch.isfinite(tensor).all())
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32)).isfinite()
+    return total if bool(total) else torch.isfinite(tensor).all()
 
 
 def _known_weights(call: AttentionCall, unpadded: Sequence[Positions]) -> list[StoredWeights]:
@@ -199,7 +214,7 @@ def _known_weights(call: AttentionCall, unpadded: Sequence[Positions]) -> list[S
     for index, positions in enumerate(unpadded):
         block = without_padding(call.weights, index, positions.queries)
         if positions.keys is not None:
-            block = block[..., positions.keys.to(block.device)]
+            block = block[..., moved(positions.keys, block.device)]
         blocks.append(StoredWeights(block.float()))
     return blocks
 

@@ -27,15 +27,17 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import nn
 
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
+from attnviz.extraction.capture.postponed import Postponed
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.softmax import exp_in_place
+from attnviz.utils.arrays import moved
 
 # Number of compared rows of each head in a call. They are divided among the examples of the call.
 _ROWS = 32
@@ -177,6 +179,7 @@ class SelfCheck:
 
     def __init__(self) -> None:
         self.foreign: dict[str, bool] = {}
+        self.postponed = Postponed()
         self._samples: list[_Sample] = []
         self._num_entries = 0
 
@@ -204,31 +207,29 @@ class SelfCheck:
             self._samples.append(sample)
             self._num_entries += sample.num_entries
         if self._num_entries >= _MAX_ENTRIES_AT_ONCE:
-            self.finish()
+            self._compare_samples()
 
     def finish(self) -> None:
-        """Complete the comparisons that were postponed.
+        """Complete the comparisons, and everything else that was postponed.
 
         Raise NotImplementedError if a difference is larger than rounding can cause. Possible causes
         are a mask that the model ignores, a gate, and a term of the logits in an unknown keyword
         argument. Raise ValueError if a compared output contains NaN.
         """
+        self._compare_samples()
+        self.postponed.finish()
+
+    def _compare_samples(self) -> None:
+        """Compare the collected samples. `finish` reads the differences on a device."""
         samples, self._samples, self._num_entries = self._samples, [], 0
         for group in _groups(samples):
             ratios, errors = _compare(group)
             with torch.no_grad():
                 of_heads = ratios.square().mean(dim=-1, keepdim=True).sqrt()
-                row_error, head_error = torch.stack([ratios.amax(), of_heads.amax()]).tolist()
-            if math.isnan(row_error):
-                name = group[int(ratios.isnan().nonzero()[0, 0])].name
-                raise ValueError(
-                    f"model: the attention of {name} returned NaN. Check its weights and its dtype."
-                )
-            if row_error > _MAX_ROW_ERROR:
-                raise _difference_error(group, ratios, errors, _MAX_ROW_ERROR / row_error)
-            if head_error > _MAX_HEAD_ERROR:
-                ratios = ratios.masked_fill(of_heads < of_heads.amax(), -1.0)
-                raise _difference_error(group, ratios, errors, _MAX_HEAD_ERROR / head_error)
+                largest = torch.stack([ratios.amax(), of_heads.amax()])
+            # The samples hold queries and keys, which the model needs no longer.
+            rows = [(sample.name, sample.rows) for sample in group]
+            self.postponed.check(largest, partial(_check_errors, rows, ratios, errors))
 
     def agrees_with_weights(
         self,
@@ -273,12 +274,12 @@ class SelfCheck:
                 continue
             rows = _choose_rows(attention.num_heads, attention.num_queries, max_rows)
             # Copy the rows, because the model may overwrite them before they are compared.
-            actual = without_padding(own, index, positions.queries)[heads, rows.to(own.device)]
+            actual = without_padding(own, index, positions.queries)[heads, moved(rows, own.device)]
             values = None
             if call.value is not None:
                 values = without_padding(call.value, index, positions.keys)
             elif positions.keys is not None:
-                actual = actual[..., positions.keys.to(actual.device)]
+                actual = actual[..., moved(positions.keys, actual.device)]
             yield _Sample(attention, rows, actual, values, sinks, unit, name)
 
 
@@ -330,7 +331,7 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
             raise TypeError("a call without queries, keys and outputs cannot be compared")
         if rows.shape[1] < attention.num_queries:
             heads = torch.arange(attention.num_heads, device=queries.device)[:, None]
-            queries = queries[:, heads, rows.to(queries.device)]
+            queries = queries[:, heads, moved(rows, queries.device)]
         ratios = torch.empty(actual.shape[:3], device=actual.device)
         errors = torch.empty_like(ratios)
         for part in first.parts(len(samples)):
@@ -523,20 +524,48 @@ def _rounding_unit(call: AttentionCall) -> float:
     return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
 
 
+def _check_errors(
+    samples: Sequence[tuple[str, torch.Tensor]],
+    ratios: torch.Tensor,
+    errors: torch.Tensor,
+    largest: Sequence[float],
+) -> None:
+    """Raise an error if the error of a row or a head is larger than rounding can cause.
+
+    `samples` has the name and the rows of each sample. `ratios` and `errors` are the relative and
+    absolute errors that `_compare` returns. `largest` is the largest ratio of a row and of a head.
+    """
+    row_error, head_error = largest
+    if math.isnan(row_error):
+        name, _ = samples[int(ratios.isnan().nonzero()[0, 0])]
+        raise ValueError(
+            f"model: the attention of {name} returned NaN. Check its weights and its dtype."
+        )
+    if row_error > _MAX_ROW_ERROR:
+        raise _difference_error(samples, ratios, errors, _MAX_ROW_ERROR / row_error)
+    if head_error > _MAX_HEAD_ERROR:
+        of_heads = ratios.square().mean(dim=-1, keepdim=True)
+        ratios = ratios.masked_fill(of_heads < of_heads.amax(), -1.0)
+        raise _difference_error(samples, ratios, errors, _MAX_HEAD_ERROR / head_error)
+
+
 def _difference_error(
-    samples: Sequence[_Sample], ratios: torch.Tensor, errors: torch.Tensor, share: float
+    samples: Sequence[tuple[str, torch.Tensor]],
+    ratios: torch.Tensor,
+    errors: torch.Tensor,
+    share: float,
 ) -> NotImplementedError:
     """Return an error that states the module, head, query and size of the worst difference.
 
-    `ratios` and `errors` are the relative and absolute errors that `_compare` returns. `share` is
-    the ratio of the allowed difference to the worst difference.
+    The arguments are those of `_check_errors`. `share` is the ratio of the allowed difference to
+    the worst difference.
     """
     index = torch.unravel_index(ratios.argmax(), ratios.shape)
     number, head, row = (int(position) for position in index)
-    sample, error = samples[number], float(errors[index])
-    query = int(sample.rows[head if len(sample.rows) > 1 else 0, row])
+    (name, rows), error = samples[number], float(errors[index])
+    query = int(rows[head if len(rows) > 1 else 0, row])
     return NotImplementedError(
-        f"model: the attention of {sample.name} is not softmax(scale * q k^T + bias + mask): its "
+        f"model: the attention of {name} is not softmax(scale * q k^T + bias + mask): its "
         f"output differs by {error:.2g} (allowed {error * share:.2g}) in head {head}, query "
         f"{query}. Its weights are not known. Show your own weights with "
         "AttentionRecord.from_weights."

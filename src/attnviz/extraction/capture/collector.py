@@ -218,7 +218,6 @@ class Collector:
         # Largest number of examples or windows of a call. If it is 1 and the batch has several
         # examples, the model treats all rows of the batch as one example.
         self.max_examples = 0
-        self._copier = Copier(options, spools)
         self.trace_all = trace_all
         self.scan = scan_modules(self.model)
         self._modules = self.scan.attending
@@ -251,6 +250,7 @@ class Collector:
         self._unpadded: dict[tuple[str, int, int, int], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck()
+        self._copier = Copier(options, spools, self.check.postponed)
         # The last call of the running module. It is dropped when the module ends, because it keeps
         # queries and keys in memory.
         self._previous: AttentionCall | None = None
@@ -448,6 +448,7 @@ class Collector:
             if run.rule is not None:
                 # Zamba calls the rule of Mamba-1 once for each head.
                 run.num_heads += call.num_heads
+                self.check.postponed.arrive()
                 run.calls = [list(map(join_heads, run.calls[0], attentions))]
                 return
             run.rule = call.rule

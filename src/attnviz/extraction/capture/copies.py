@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 
+from attnviz.extraction.capture.postponed import Postponed
 from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.record.attention import StoredAttention
 from attnviz.record.storage.safetensors_file import Blocks
@@ -25,12 +26,16 @@ class Copier:
     """Object that copies the attention of examples.
 
     `options` have the device and the dtype of the copies. `spools` has a spool (a folder on disk)
-    for the copies of each example. If `spools` is empty, copies stay in memory.
+    for the copies of each example. If `spools` is empty, copies stay in memory. Their numbers may
+    arrive only in `postponed.finish`.
     """
 
-    def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
+    def __init__(
+        self, options: CaptureOptions, spools: Sequence[Spool], postponed: Postponed
+    ) -> None:
         self._options = options
         self._spools = spools
+        self.postponed = postponed
 
     def copy(self, attention: _Stored, written: tuple[int, str] | None = None) -> _Stored:
         """Copy the tensors of the attention of one example.
@@ -50,7 +55,7 @@ class Copier:
                 self._dtype(tensor, what),
                 tuple(tensor.shape),
                 # `map` converts one head at a time, so only one converted head is in memory.
-                map(partial(self._convert, what=what), tensor.detach()),
+                map(partial(self._convert, what=what), tensor.detach().cpu()),
             )
             for what, tensor in tensors.items()
         }
@@ -67,30 +72,27 @@ class Copier:
 
         Raise ValueError if a number in the queries or keys is too large for the dtype.
         """
-        device = self._options.device or tensor.device
+        device, tensor = self._options.device or tensor.device, tensor.detach()
         dtype = self._dtype(tensor, what)
-        copied = tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
         if not narrows(tensor.dtype, dtype):
-            return copied
+            return self.postponed.copy(tensor, device, dtype)
+        # Round on the device of the tensor, so that fewer bytes are copied.
+        rounded = tensor.to(dtype, memory_format=torch.contiguous_format)
+        limits = torch.finfo(dtype)
         if what == "weights":
-            return _without_new_zeros(copied, tensor)
-        if bool(torch.isinf(copied).any()):
-            raise ValueError(
-                f"dtype={str(dtype).removeprefix('torch.')!r} holds numbers up to "
-                f"{torch.finfo(dtype).max:,.0f}, and {what} of this model are larger. Pass "
-                "'bfloat16', which holds them in as many bytes."
-            )
-        return copied
+            # Sparse attention is recognised by zeros in its weights, so rounding must not create
+            # zeros. Replace them by the smallest positive number.
+            vanished = (rounded == 0) & (tensor != 0)
+            rounded.masked_fill_(vanished, limits.smallest_normal * limits.eps)
+        else:
 
+            def read(is_infinite: list[float]) -> None:
+                if any(is_infinite):
+                    raise ValueError(
+                        f"dtype={str(dtype).removeprefix('torch.')!r} holds numbers up to "
+                        f"{limits.max:,.0f}, and {what} of this model are larger. Pass "
+                        "'bfloat16', which holds them in as many bytes."
+                    )
 
-def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Replace each zero of `rounded` that is not zero in `exact` by a tiny positive number.
-
-    The number is the smallest positive number of the dtype. Sparse attention is recognised by zeros
-    in its weights, so rounding must not create zeros.
-    """
-    vanished = (rounded == 0) & (exact != 0).to(rounded.device)
-    if not bool(vanished.any()):
-        return rounded
-    limits = torch.finfo(rounded.dtype)
-    return rounded.masked_fill(vanished, limits.smallest_normal * limits.eps)
+            self.postponed.check(torch.isinf(rounded).any()[None], read)
+        return rounded if rounded.device == device else self.postponed.copy(rounded, device, dtype)

@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
+from attnviz.utils.arrays import moved
 
 # Number of cached results. Models alternate between few masks (a global and a local one). The cache
 # also keeps the mask tensors alive, because a cache key has their addresses, and the memory of a
@@ -54,7 +55,7 @@ def without_padding(
         return block
     # If all padding is at the end, return a view instead of a copy.
     first = _as_slice(positions)
-    return block[:, positions.to(block.device) if first is None else first]
+    return block[:, moved(positions, block.device) if first is None else first]
 
 
 # All layers of a forward have the same tensor for an example. Tensors are hashed by identity.
@@ -258,9 +259,9 @@ def _block_of_example(
 
 def _block_without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
     if unpadded.queries is not None and block.shape[1] > 1:
-        block = block[:, unpadded.queries.to(block.device)]
+        block = block[:, moved(unpadded.queries, block.device)]
     if unpadded.keys is not None:
-        block = block[..., unpadded.keys.to(block.device)]
+        block = block[..., moved(unpadded.keys, block.device)]
     return block
 
 

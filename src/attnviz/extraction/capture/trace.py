@@ -551,8 +551,10 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Log
     if name == "baddbmm":
         arguments = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
         beta, left, right = arguments.get("beta", 1), arguments["batch1"], arguments["batch2"]
-        # If beta is 0, torch ignores the added term, which may be uninitialised memory.
-        added = () if beta == 0 else (arguments["input"] * beta,)
+        # If beta is 0, torch ignores the added term, which may be uninitialised memory. If it is 1,
+        # do not copy the term, so that the layers are known to have the same.
+        bias = arguments["input"]
+        added = () if beta == 0 else (bias if beta == 1 else bias * beta,)
         scale = float(arguments.get("alpha", 1))
         return Logits(left, right.transpose(-1, -2), scale, added=added)
     operands = [*args, *kwargs.values()]

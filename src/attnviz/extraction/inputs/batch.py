@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arrays import as_array
+from attnviz.utils.arrays import as_array, moved
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,7 @@ def moved_to_model(model: Any, value: Any) -> Any:
     # If weights are offloaded to disk, the model's device is "meta". Then the library accelerate
     # moves the inputs to the right device, so do not move them here.
     device = value.device if model.device.type == "meta" else model.device
-    if value.is_floating_point():
-        return value.to(device=device, dtype=model.dtype)
-    return value.to(device=device)
+    return moved(value, device, model.dtype if value.is_floating_point() else value.dtype)
 
 
 def split_examples(batch: Batch) -> list[Batch]:

@@ -300,11 +300,13 @@ def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
     for block in blocks:
         if not block.numel():
             continue  # view() rejects the strides of 0 that an empty block may have.
-        as_it_is = block.is_contiguous() and block.device.type == "cpu"
-        # A block on a GPU, or with entries that are not in C order, must be copied. A copy of the
-        # whole block could be too large for the memory. Therefore, if it has more than two axes,
-        # copy one index of its first axis, such as a head, at a time.
-        for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
-            flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        # Copy the queries or keys of a layer from a device at once, because each copy waits for it.
+        on_cpu = block.detach().cpu()
+        # A block with entries that are not in C order must be copied. A copy of the whole block
+        # could be too large for the memory. Therefore, if it has more than two axes, copy one index
+        # of its first axis, such as a head, at a time.
+        splits = on_cpu.dim() > 2 and not on_cpu.is_contiguous()
+        for part in on_cpu.unbind() if splits else [on_cpu]:
+            flat = part.contiguous().reshape(-1).view(torch.uint8)
             for start in range(0, len(flat), _CHUNK_BYTES):
                 yield flat[start : start + _CHUNK_BYTES].numpy().data
