@@ -380,8 +380,19 @@ class _Backend:
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]
 
+    #: Memory of each device in bytes.
+    total = 1 << 40
+
+    def mem_get_info(self, _device: Any = 0) -> tuple[int, int]:
+        return max(0, self.total - Memory.bytes), self.total
+
+    def memory_allocated(self, _device: Any = 0) -> int:
+        return Memory.bytes
+
+    memory_reserved = memory_allocated
+
     def get_device_properties(self, _device: Any = 0) -> SimpleNamespace:
-        return SimpleNamespace(total_memory=1 << 40, name=NAME, major=9, minor=0)
+        return SimpleNamespace(total_memory=self.total, name=NAME, major=9, minor=0)
 
 
 def _made_on_host(make: Callable[..., Any]) -> Callable[..., Any]:

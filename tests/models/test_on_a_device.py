@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import attnviz as av
 from attnviz import analysis
 from attnviz.corpus.checkpoint import weights_hash
+from attnviz.interventions import runner
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import DistanceBias, compact_bias
 from models.accelerator import DEVICE, PRETENDED, bytes_to_host, held, waits
@@ -275,3 +276,23 @@ def test_numbers_are_read_together(tmp_path: Path) -> None:
     model.bfloat16()
     num_bytes = 2 * sum(parameter.numel() for parameter in model.parameters())
     assert bytes_to_host(lambda: weights_hash(model)) <= num_bytes
+
+
+def test_batches_of_copies_follow_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model("gpt2").to(DEVICE)
+    ids = torch.arange(5, 65)[None]
+    sizes: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _, __, arguments: sizes.append(len(arguments["input_ids"])), with_kwargs=True
+    )
+    largest = {}
+    effects = {}
+    for free in (1 << 40, 0):
+        module = getattr(torch, DEVICE.type)
+        monkeypatch.setattr(module, "mem_get_info", lambda _, free=free: (free, 1 << 40))
+        monkeypatch.setattr(runner, "_FEW_BYTES", 0)
+        sizes.clear()
+        effects[free] = np.stack(av.head_effects(model, ids, answer=PAIR).values)
+        largest[free] = max(sizes)
+    assert largest == {1 << 40: 5, 0: 2}
+    np.testing.assert_allclose(effects[1 << 40], effects[0], atol=1e-4)

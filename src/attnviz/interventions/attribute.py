@@ -228,7 +228,7 @@ def attribute(
         copies = steps + 1 if method == "integrated gradients" else 1
         example.check_runs(
             f"method={method!r}",
-            copies=lambda _: copies,
+            copies=copies,
             kept=lambda _: 3 + _NUM_SAVED * copies,
         )
     runner = Runner(example, capture)

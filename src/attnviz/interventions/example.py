@@ -164,13 +164,18 @@ class Example:
         )
 
     def check_runs(
-        self, doing: str, *, copies: Callable[[int], int], kept: Callable[[int], int] = lambda _: 0
+        self,
+        doing: str,
+        *,
+        copies: int = 2,
+        kept: Callable[[int], int] = lambda _: 0,
     ) -> None:
         """Raise MemoryError if a batch with copies of the example would need too much memory.
 
-        `doing` describes the computation in the message. `copies` and `kept` are functions of the
-        number of tokens. `copies` returns the number of copies in one batch. `kept` returns the
-        number of vectors of the model's width that are stored per token and layer.
+        `doing` describes the computation in the message. `copies` is the number of copies in one
+        batch. The default is the smallest number that `copies_per_batch` returns. `kept` is a
+        function of the number of tokens that returns the number of vectors of the model's width
+        that are stored per token and layer.
         """
         sizes = layer_sizes_of(self.loaded, self.batch)
         eager = getattr(self.loaded.model.config, "_attn_implementation", None) == "eager"

@@ -19,7 +19,7 @@ from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import Ablate, with_means
 from attnviz.interventions.example import NOT_KEPT, Example
 from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
-from attnviz.interventions.runner import Copy, Runner, copies_per_batch
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import describe_noise
@@ -181,7 +181,7 @@ def head_effects(
     texts = [Example.one(model, example, target, options) for example in examples]
     for text in texts:
         # `kept` is 1, because the output of each layer is stored: one vector per token.
-        text.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
+        text.check_runs("ablating every head", kept=lambda _: 1)
     return _effects(texts, answers, position, stack, ablate)
 
 

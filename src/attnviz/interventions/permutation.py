@@ -17,7 +17,7 @@ from attnviz.extraction.capture.change import LayerChange
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.answer import Answer, exact_row
 from attnviz.interventions.example import Example
-from attnviz.interventions.runner import Copy, Runner, copies_per_batch
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
@@ -140,7 +140,7 @@ def permutation_effect(
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
     example = Example.one(model, inputs, target, options)
     # `kept` is 1, because the output of each layer is stored: one vector per token.
-    example.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
+    example.check_runs("permuting weights", kept=lambda _: 1)
     runner = Runner(example, CaptureOptions())
     _ask(runner, answer, position)
     attention_stack = runner.record.stack(stack)

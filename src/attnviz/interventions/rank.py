@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.interventions.answer import Answer
 from attnviz.interventions.changes import Change, HideTokens
-from attnviz.interventions.runner import Copy, Runner, copies_per_batch
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
 from attnviz.utils.numbers import format_signed
@@ -81,7 +81,7 @@ class SameChanges:
 
         Raise MemoryError if the runs need too much memory.
         """
-        runner.example.check_runs(f"changing all {self}", copies=copies_per_batch, kept=lambda _: 1)
+        runner.example.check_runs(f"changing all {self}", kept=lambda _: 1)
         runner.answer, runner.before = answer, answer.value(runner.outputs)
         doing, count = f"{self.unit}s", len(self.changes)
         # A hidden token changes each layer and query. Make the changes of one batch at a time,

@@ -19,7 +19,7 @@ from attnviz.extraction.families import sparse_kind
 from attnviz.extraction.inputs.batch import masks_pairs
 from attnviz.extraction.options import CaptureOptions, RecordOptions, check_options
 from attnviz.interventions.example import MINIMAL_CAPTURE, NOT_KEPT, Example
-from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
+from attnviz.interventions.runner import Arguments, Copy, Runner
 from attnviz.interventions.sinks import sink_shares
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
@@ -79,7 +79,7 @@ class TokenRemover:
                 f"model: tokens after virtual tokens ({virtual.kind}) cannot be removed. Use "
                 "av.intervene with av.HideTokens."
             )
-        example.check_runs("removing tokens", copies=copies_per_batch)
+        example.check_runs("removing tokens")
         if finds_sinks:
             try:
                 example.check_memory(CaptureOptions())

@@ -30,6 +30,7 @@ from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.collector import Observer
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward, arguments_of, run_forward
+from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
@@ -44,9 +45,12 @@ from attnviz.utils.progress import report
 
 Arguments = dict[str, Any]
 
-# Maximum number of tokens in all copies of a batch together, unless the batch has only two copies.
-# Larger batches are not faster on a CPU.
-_TOKENS_AT_ONCE = 4096
+# Maximum number of tokens in all copies of a batch together on a CPU, unless the batch has only two
+# copies. Larger batches are not faster on a CPU. The second number is for other devices.
+_TOKENS_AT_ONCE, _TOKENS_ON_A_DEVICE = 4096, 32_768
+# Largest share of the free memory that a batch may need, by the estimate of `forward_memory`. The
+# memory is not read for batches of few bytes.
+_SHARE_OF_MEMORY, _FEW_BYTES = 0.5, 1 << 26
 # Relative tolerances for rounding errors, by the dtype of the model. `_SAME_HALF` is the tolerance
 # for all other dtypes. The outputs of an unchanged copy in a batch count as equal to those of the
 # example alone if no number differs by more than the tolerance times max(1, largest absolute
@@ -60,12 +64,20 @@ _PERTURBED = {torch.float32: (1, 1), torch.float64: (1, 1)}
 _PERTURBED_HALF = (2, 4)
 
 
-def copies_per_batch(num_tokens: int) -> int:
+def copies_per_batch(model: Any, num_tokens: int) -> int:
     """Return the maximum number of copies of a text with `num_tokens` tokens in one batch.
 
-    This number includes an unchanged copy.
+    This number includes an unchanged copy. It is at least 2, and follows from the free memory.
     """
-    return max(2, _TOKENS_AT_ONCE // max(1, num_tokens))
+    # If weights are offloaded to disk, their device is "meta", and the CPU computes.
+    device = torch.device("cpu") if model.device.type == "meta" else model.device
+    num_at_once = _TOKENS_AT_ONCE if device.type == "cpu" else _TOKENS_ON_A_DEVICE
+    most = num_at_once // max(1, num_tokens)
+    of_one = forward_memory(model, 1, num_tokens)
+    free = free_memory(device) if most * of_one >= _FEW_BYTES else None
+    if free is not None:
+        most = min(most, int(_SHARE_OF_MEMORY * free / of_one))
+    return max(2, most)
 
 
 @dataclass(frozen=True)
@@ -231,7 +243,7 @@ class Runner:
         # Add an unchanged copy only to batches that run all blocks, or that skip the smallest or
         # the largest number of blocks. Adding it to every batch would take too much time.
         checked = (0, min(starts, default=0), max(starts, default=0))
-        most = copies_per_batch(self._longest) - 1
+        most = copies_per_batch(self.model, self._longest) - 1
         values: dict[int, float] = {}
         for (num_deleted, start), group in groupby(order, key=keys.__getitem__):
             indices = list(group)
@@ -277,7 +289,7 @@ class Runner:
         """
         number = _PERTURBED.get(self.model.dtype, _PERTURBED_HALF)[many]
         copies = [Copy(change or {})] * number
-        if self._separates and 1 < number <= copies_per_batch(self._longest):
+        if self._separates and 1 < number <= copies_per_batch(self.model, self._longest):
             try:
                 outputs = self._run(copies, perturbs=True)
                 parts = [example_of(outputs, self.outputs, index) for index in range(number)]

@@ -47,7 +47,8 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     Parameters
     ----------
     device : device
-        The device. The number of free bytes can be known only for the CPU and CUDA devices.
+        The device. The number of free bytes can be known only for the CPU and for devices with a
+        function `mem_get_info` in torch, such as CUDA.
     root : Path
         Folder that contains the ``proc`` and ``sys`` folders of Linux.
 
@@ -55,15 +56,16 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     -------
     int or None
         For the CPU, the memory that is available without swapping, or the remaining memory of the
-        container (cgroups, version 2) if that is less. For CUDA, the free memory of the
+        container (cgroups, version 2) if that is less. For other devices, the free memory of the
         device plus the memory that torch has reserved but does not use. None if the number is
         unknown.
     """
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + unused
     if device.type != "cpu":
-        return None
+        module: Any = getattr(torch, device.type, None)
+        if not hasattr(module, "mem_get_info"):
+            return None
+        unused = module.memory_reserved(device) - module.memory_allocated(device)
+        return int(module.mem_get_info(device)[0]) + int(unused)
     sizes = [*_free_in_system(root), *_free_in_groups(root)]
     return max(0, min(sizes)) if sizes else None
 
@@ -258,7 +260,7 @@ def check_runs(
     sizes: Sequence[LayerSize],
     doing: str,
     *,
-    copies: Callable[[int], int],
+    copies: int,
     num_kept: Callable[[int], int],
     eager: bool,
 ) -> None:
@@ -267,10 +269,10 @@ def check_runs(
     Interventions run copies of a text in one batch, unchanged and changed.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
-    `copies` and `num_kept` are functions of the number of tokens of the text. `copies` returns the
-    number of copies of the text in the forward. `num_kept` returns the number of vectors of the
-    model's width that are kept per token and layer. `eager` is whether a layer has all its
-    attention weights in memory at once.
+    `copies` is the number of copies of the text in the forward. `num_kept` is a function of the
+    number of tokens of the text that returns the number of vectors of the model's width that are
+    kept per token and layer. `eager` is whether a layer has all its attention weights in memory at
+    once.
 
     The needed memory is a lower bound, so a text that passes the check may still need too much. If
     `sizes` is empty or the free memory is not known, nothing is checked.
@@ -283,8 +285,8 @@ def check_runs(
     num_free = free_memory(device)
 
     def needed(length: int) -> int:
-        vectors = copies(length) * _MIN_VECTORS_AT_ONCE + len(sizes) * num_kept(length)
-        weights = copies(length) * heads * length if eager else 0
+        vectors = copies * _MIN_VECTORS_AT_ONCE + len(sizes) * num_kept(length)
+        weights = copies * heads * length if eager else 0
         return length * (vectors * width + weights) * itemsize
 
     longest = max(map(_num_tokens, sizes))
