@@ -256,11 +256,11 @@ def test_a_bias_of_distances_is_found_on_the_device() -> None:
     slopes = torch.tensor([0.5, 0.25])[:, None, None]
     distances = slopes * (torch.arange(300) - torch.arange(300)[:, None])
     distances = distances.to(DEVICE)
-    found: list[Any] = []
-    assert bytes_to_host(lambda: found.append(compact_bias(distances))) <= 2 * 599 * 4
-    assert isinstance(found[0], DistanceBias)
+    biases: list[Any] = []
+    assert bytes_to_host(lambda: biases.append(compact_bias(distances))) <= 2 * 599 * 4
+    assert isinstance(biases[0], DistanceBias)
     np.testing.assert_array_equal(
-        found[0].added(1, slice(0, 300), slice(0, 300)), distances[1].cpu()
+        biases[0].added(1, slice(0, 300), slice(0, 300)), distances[1].cpu()
     )
 
 
