@@ -67,21 +67,23 @@ _MAX_ENTRIES_AT_ONCE = 1 << 17
 # w: the weights of the row
 # v: the value vectors. Their root mean square (rms) and standard deviation (std) over the keys are
 #    weighted by w.
-# |l|: the size of the row's logits: the absolute value of the largest logit plus the logarithm of
-#    one more than the number of keys
+# |l|: the size of the row's logits: the logarithm of one more than the number of keys, plus the
+#    absolute value of the largest logit, or scale |q| max|k| / sqrt(head_dim) if it is larger. This
+#    is the size of a product q k^T of vectors of random directions. Rounding q and k makes an error
+#    of this size times u, even if the sum is almost 0.
 #
 # The code adds two details to the first inequality (`_output_error`, `_compare`). If u |l| is not
 # small, the effect of an error of the logits grows exponentially. Outputs close to 0 are rounded to
 # multiples of the smallest number of their dtype.
 #
-# In extractions of tiny models of ten types in bfloat16 and float16, the largest c was 0.9. If the
-# logits are large, the right-hand sides are large, so small errors of captured queries, keys or
-# masks are not found.
+# With the simulated kernels of `tests/models/test_arithmetic.py` (TF32, fused softmax, sums in
+# float16), the largest c was 0.8. If the logits are large, the right-hand sides are large, so small
+# errors of captured queries, keys or masks are not found.
 _MAX_ROW_ERROR = 4.0
 # Limit of the error of a head whose outputs are compared: the root mean square of c over its
 # compared rows. The limit is lower than that of a row, because rounding errors are large in few
-# rows only, but a wrong formula causes errors in all rows. The largest error of a head in the
-# extractions mentioned above was 0.4.
+# rows only, but a wrong formula causes errors in all rows. The largest error of a head with the
+# kernels mentioned above was 0.22.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the relative error c of a row whose weights are compared (second inequality above).
 _MAX_WEIGHT_ERROR = 4.0
@@ -332,6 +334,7 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         if rows.shape[1] < attention.num_queries:
             heads = torch.arange(attention.num_heads, device=queries.device)[:, None]
             queries = queries[:, heads, moved(rows, queries.device)]
+        lengths = _lengths(queries, keys, attention.scale)
         ratios = torch.empty(actual.shape[:3], device=actual.device)
         errors = torch.empty_like(ratios)
         for part in first.parts(len(samples)):
@@ -354,7 +357,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
             if sinks is not None:
                 own_sinks = sinks[:, own_heads, None, None].to(top.device, torch.float32)
                 sink_term = torch.exp(own_sinks - top)
-            size = top.abs() + math.log(attention.num_keys + 1)
+            typical = lengths[0][:, own_heads, own_rows] * lengths[1][:, own_heads]
+            size = torch.maximum(top.abs(), typical) + math.log(attention.num_keys + 1)
             rows_of_model = actual[:, own_heads, own_rows].float()
             if values is None:
                 weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
@@ -401,6 +405,21 @@ def _output_error(
     limit = unit * (_length(actual) + mean_square.sqrt())
     limit += relative * spread.clamp_min(1e-12 * mean_square).sqrt()
     return _length(actual - expected), limit
+
+
+def _lengths(
+    queries: torch.Tensor, keys: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two factors of the typical size of a product of queries and keys of random directions.
+
+    `queries` is (samples, heads, rows, head_dim), and `keys` is (samples, key_heads, keys,
+    head_dim). The factors are (samples, heads, rows, 1) and (samples, heads, 1, 1).
+    """
+    dtype = torch.promote_types(keys.dtype, torch.float32)
+    longest = torch.linalg.vector_norm(keys, dim=-1, dtype=dtype).float().amax(dim=-1)
+    factor = longest.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
+    of_queries = torch.linalg.vector_norm(queries, dim=-1, keepdim=True, dtype=dtype).float()
+    return of_queries * (abs(scale) * keys.shape[-1] ** -0.5), factor[..., None, None]
 
 
 def _length(vectors: torch.Tensor) -> torch.Tensor:
