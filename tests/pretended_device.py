@@ -52,6 +52,8 @@ _INDEXED = set(
     "index index_put index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put".split()
 )
 _COPIES = {"copy_", "copy", "_to_copy"}
+#: Operations on numbers that CUDA refuses with `torch.use_deterministic_algorithms(True)`.
+_NOT_DETERMINISTIC = {"cumsum", "cumsum_", "histc", "kthvalue", "median", "nanmedian"}
 #: Operations that take no scalar tensor of the host. Elementwise operations take it.
 _STRICT = set(
     "mm bmm addmm baddbmm cat stack gather scatter scatter_ index_select embedding scatter_add "
@@ -271,6 +273,14 @@ def _refuse_two_devices(name: str, args: Any, tensors: list[torch.Tensor]) -> No
         )
 
 
+def _refuse_if_deterministic(name: str) -> None:
+    if torch.are_deterministic_algorithms_enabled():
+        raise RuntimeError(
+            f"{name} does not have a deterministic implementation, but you set "
+            "'torch.use_deterministic_algorithms(True)'."
+        )
+
+
 def _log(name: str, args: Any, kwargs: Any, target: torch.device | None) -> None:
     """Note the copies and waits of an operation, before it runs."""
     if name in _COPIES:
@@ -311,6 +321,8 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     name = func._schema.name.removeprefix("aten::")
     _refuse_two_devices(name, args, tensors)
     target = _target(name, args, kwargs, on_device)
+    if on_device and name in _NOT_DETERMINISTIC and on_device[0].is_floating_point():
+        _refuse_if_deterministic(name)
     if on_device or name in _COPIES:
         _log(name, args, kwargs, target)
     real = [leaf.numbers if isinstance(leaf, DeviceTensor) else leaf for leaf in flat]

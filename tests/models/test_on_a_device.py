@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from attnviz import analysis
 from attnviz.corpus.checkpoint import weights_hash
 from attnviz.interventions import runner
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.linear import LinearAttention
 from attnviz.record.masks import DistanceBias, compact_bias
 from models.accelerator import DEVICE, PRETENDED, bytes_to_host, held, waits
 from models.make_models import make_model
@@ -296,3 +297,63 @@ def test_batches_of_copies_follow_the_free_memory(monkeypatch: pytest.MonkeyPatc
         largest[free] = max(sizes)
     assert largest == {1 << 40: 5, 0: 2}
     np.testing.assert_allclose(effects[1 << 40], effects[0], atol=1e-4)
+
+
+@pytest.fixture
+def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_deterministic")
+@pytest.mark.parametrize("kind", ["gpt2", "bloom", "t5"])
+def test_deterministic_algorithms(kind: str) -> None:
+    model = make_model(kind)
+    own = av.extract(model, arguments_of(kind))
+    record = av.extract(model.to(DEVICE), arguments_of(kind), device=None)
+    for name in own.stacks:
+        np.testing.assert_allclose(record.to_numpy(name), own.to_numpy(name), atol=1e-3)
+    analysis.head_scores(record, "entropy")
+
+
+@pytest.mark.usefixtures("_deterministic")
+def test_deterministic_algorithms_of_linear_layers() -> None:
+    vectors = torch.randn(4, 2, 70, 8, generator=torch.Generator().manual_seed(0))
+    parts = (*vectors[:2], -vectors[2].abs(), vectors[3, :, :, 0].abs())
+    own, moved = (
+        LinearAttention(*(part.to(device) for part in parts), erases=True)
+        for device in ("cpu", DEVICE)
+    )
+    weights = [layer.block([0, 1], slice(0, 70)).cpu() for layer in (own, moved)]
+    np.testing.assert_allclose(*weights, atol=1e-3)
+
+
+def test_a_model_spread_over_two_devices(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="pip install accelerate")
+    second = torch.device(DEVICE.type, 1)
+    if getattr(torch, DEVICE.type).device_count() < 2:
+        pytest.skip("needs two devices")
+    model = make_model("llama")
+    own = av.extract(model, IDS)
+    effects = np.stack(av.head_effects(model, IDS, answer=PAIR).values)
+    on_first = ("model.embed_tokens", "model.rotary_emb", "model.layers.0")
+    on_second = ("model.layers.1", "model.layers.2", "model.norm", "lm_head")
+    model = accelerate.dispatch_model(
+        model, dict.fromkeys(on_first, DEVICE) | dict.fromkeys(on_second, second), DEVICE
+    )
+    for device in ("cpu", None):
+        record = av.extract(model, IDS, device=device)
+        np.testing.assert_allclose(record.to_numpy(), own.to_numpy(), atol=1e-3)
+        attentions: list[Any] = [record.stack().attention(layer) for layer in range(3)]
+        devices = {attention.queries.device for attention in attentions}
+        assert devices == ({DEVICE, second} if device is None else {torch.device("cpu")})
+    assert np.max(av.compare(record, own).distance("self")) < 1e-3
+    record.save(tmp_path / "record.safetensors")
+    av.ModelView(record).to_html()
+    moved = np.stack(av.head_effects(model, IDS, answer=PAIR).values)
+    np.testing.assert_allclose(moved, effects, atol=2e-3)
+    # The backward pass of torch needs C++ to find the second pretended device.
+    if PRETENDED is None:
+        assert av.attribute(model, IDS, method="gradient", answer=PAIR).stack().num_layers == 3

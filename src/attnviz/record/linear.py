@@ -140,7 +140,7 @@ class StateAttention(CausalAttention):
             _, keys, log_decay, strengths, skips = self.inputs(heads, slice(start, stop))
             # Sums of g from the first token of the chunk. Double precision, because the difference
             # of two sums may be far smaller than the sums.
-            decay = log_decay.double().cumsum(dim=1)
+            decay = _sums(log_decay.double())
             # The rows from `begin` to `after` have their own token in the chunk. The rows from
             # `after` on have it after the chunk. Earlier rows have no weight on the chunk.
             begin, after = (int(torch.searchsorted(positions, edge)) for edge in (start, stop))
@@ -165,6 +165,14 @@ class StateAttention(CausalAttention):
                 block[:, begin:, shown.start - columns.start : shown.stop - columns.start] = (
                     weights[..., shown.start - start : shown.stop - start]
                 )
+
+
+def _sums(numbers: torch.Tensor) -> torch.Tensor:
+    """Return the sums of the numbers up to each token, (heads, tokens, ...)."""
+    if numbers.device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
+        # CUDA has no deterministic kernel for these sums, and raises an error.
+        return numbers.cpu().cumsum(dim=1).to(numbers.device)
+    return numbers.cumsum(dim=1)
 
 
 def _decayed_products(
