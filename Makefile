@@ -16,7 +16,7 @@
 #   make coverage    check every model type of transformers (10 minutes), write docs/coverage.md
 #   make calls       compare what pipelines and other wrappers read with records (2 minutes)
 #   make bench       compare with other tools (14 minutes), write docs/benchmarks.md
-#   make gpu         run the tests of devices on CUDA, also those of kernels if .venv has them
+#   make gpu         run the tests of devices on CUDA, and write their figures to docs/benchmarks.md
 #   make counts      measure bytes, requests and DOM nodes again, with which make test compares
 #   make protocol    write js/src/client/protocol.ts, the types of requests, from the Python classes
 #   make constraints write constraints.txt again, with the newest versions of all packages
@@ -156,9 +156,11 @@ bench-quick: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks --quick
 
-# On CUDA. `make test` runs these tests on a pretended device.
+# On CUDA. `make test` runs these tests on a pretended device. The test environment must have a
+# torch for CUDA. Kernels in .venv (flash-attn, fla, mamba-ssm, bitsandbytes) are tested, too.
 gpu: test-environment
-	$(VENV_PYTHON) -m pytest -m gpu tests/models
+	$(VENV_PYTHON) -m pytest -m gpu --junitxml=test-results/gpu.xml tests/models
+	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks.on_a_device
 
 counts: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install

@@ -10,6 +10,7 @@ from typing import Any, Self
 from benchmarks import (
     extracting,
     generating,
+    on_a_device,
     reading,
     starting,
 )
@@ -238,6 +239,10 @@ def _sections(results: Results) -> Iterator[tuple[str, str, str]]:
             yield section.title, section.words, f"Not measured: {fault}.\n"
         elif figures:
             yield section.title, section.words, table(section.rows(figures))
+    on_device, device = on_a_device.SECTION, results.machine.get("device")
+    words = f"{on_device.words} It was run on {device}." if device else on_device.words
+    lines = on_device.rows(results.sections.get(on_device.name, {}))
+    yield on_device.title, words, table(lines)
     if results.parts:
         yield "How long the run took", _PARTS, _parts(results.parts)
 

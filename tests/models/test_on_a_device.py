@@ -19,6 +19,7 @@ from attnviz.interventions import runner
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.linear import LinearAttention
 from attnviz.record.masks import DistanceBias, compact_bias
+from benchmarks import on_a_device
 from models.accelerator import DEVICE, PRETENDED, bytes_to_host, held, waits
 from models.make_models import make_model
 from models.tiny import arguments_of
@@ -357,3 +358,13 @@ def test_a_model_spread_over_two_devices(tmp_path: Path) -> None:
     # The backward pass of torch needs C++ to find the second pretended device.
     if PRETENDED is None:
         assert av.attribute(model, IDS, method="gradient", answer=PAIR).stack().num_layers == 3
+
+
+def test_the_benchmark_of_a_device_runs() -> None:
+    sizes = {"n_embd": 24, "n_layer": 2, "n_head": 2, "vocab_size": 60}
+    settings = {**sizes, "bos_token_id": 1, "eos_token_id": 2}
+    figures = on_a_device.measure((256,), 1, **settings)
+    is_measured = ["not yet run" not in line for line in on_a_device.rows(figures)]
+    # The heading, and the lines of 256 tokens. There are others of 1,024 tokens.
+    assert is_measured == [True] * 5 + [False] * 4
+    assert figures["256"]["plain_bytes"] <= figures["256"]["stays_bytes"]
