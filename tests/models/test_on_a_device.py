@@ -324,13 +324,15 @@ def test_deterministic_algorithms(kind: str) -> None:
 @pytest.mark.usefixtures("_deterministic")
 def test_deterministic_algorithms_of_linear_layers() -> None:
     vectors = torch.randn(4, 2, 70, 8, generator=torch.Generator().manual_seed(0))
-    parts = (*vectors[:2], -vectors[2].abs(), vectors[3, :, :, 0].abs())
-    own, moved = (
-        LinearAttention(*(part.to(device) for part in parts), erases=True)
-        for device in ("cpu", DEVICE)
-    )
-    weights = [layer.block([0, 1], slice(0, 70)).cpu() for layer in (own, moved)]
-    np.testing.assert_allclose(*weights, atol=1e-3)
+
+    def layer(numbers: torch.Tensor) -> LinearAttention:
+        queries, keys, decay, strengths = numbers
+        return LinearAttention(queries, keys, -decay.abs(), strengths[..., 0], erases=True)
+
+    own, moved = layer(vectors), layer(vectors.to(DEVICE))
+    rows = slice(0, 70)
+    weights, expected = (layer.block([0, 1], rows).cpu().numpy() for layer in (moved, own))
+    np.testing.assert_allclose(weights, expected, atol=1e-3)
 
 
 def test_a_model_spread_over_two_devices(tmp_path: Path) -> None:
