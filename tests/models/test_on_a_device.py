@@ -372,3 +372,39 @@ def test_the_benchmark_of_a_device_runs() -> None:
     # The heading, and the lines of 256 tokens. There are others of 1,024 tokens.
     assert is_measured == [True] * 5 + [False] * 4
     assert figures["256"]["plain_bytes"] <= figures["256"]["stays_bytes"]
+
+
+#: Uses of a record, or of a comparison of it with another record, by name. Results are arrays.
+USES: dict[str, Callable[[Any], Any]] = {
+    **{
+        name: partial(lambda name, record: analysis.head_scores(record, name), name)
+        for name in analysis.measures_of(
+            av.AttentionRecord.from_weights(np.full((1, 1, 3, 3), 1 / 3), list("abc"))
+        )
+    },
+    **{
+        view.__name__: partial(lambda view, record: view(record).to_html().count("{"), view)
+        for view in (av.HeadView, av.MatrixView, av.ModelView, av.NeuronView)
+    },
+    "compare view": lambda record: av.CompareView(av.compare(record, record)).to_html().count("{"),
+    "pandas": lambda record: record.to_pandas(layer=1).select_dtypes("number").to_numpy(),
+    "merged words": lambda record: record.merge_words().to_numpy(),
+    "sources": lambda record: record.sources(-1).means,
+    "vectors": lambda record: [
+        record.stack().queries(layer=1, head=2),
+        record.stack().keys(layer=1, head=2),
+    ],
+    "allowed": lambda record: record.stack().allowed(layer=1, head=2),
+    "lost weight": lambda record: record.stack().lost_weight(layer=1),
+    "one layer": lambda record: record.only(layers=[1]).to_numpy(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
+def test_each_use_of_a_record_on_a_device(use: str) -> None:
+    model = make_model("llama")
+    own = av.extract(model, IDS)
+    record = av.extract(model.to(DEVICE), IDS, device=None)
+    for one, other in zip(*(tree_leaves(USES[use](each)) for each in (record, own)), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3)
