@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 import torch
 import transformers
 from numpy.typing import NDArray
+from transformers import modeling_flash_attention_utils
 
 from attnviz import AttentionRecord, extract
+from models import flash_attention
 from models.make_models import largest_error, make_model
 from models.tiny import reference
 
@@ -80,6 +84,42 @@ def test_flex_attention(kind: str) -> None:
     # Prevent a compilation, which takes most of a minute on a CPU.
     with torch.compiler.set_stance("force_eager"):
         assert largest_error(extract(model, IDS), own) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral", "bert"])
+def test_calls_of_flash_attention_3(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second text of the batch has padding, which transformers removes before the call."""
+    package = flash_attention.package()
+    names: list[str] = []
+
+    def noting(function: Any) -> Any:
+        @functools.wraps(function)
+        def noted(*args: Any, **options: Any) -> Any:
+            names.append(function.__name__)
+            return function(*args, **options)
+
+        return noted
+
+    for name in ("flash_attn_func", "flash_attn_varlen_func"):
+        setattr(package, name, noting(getattr(package, name)))
+    monkeypatch.setitem(sys.modules, flash_attention.NAME, package)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    model = make_model(kind).to(torch.bfloat16)
+    ids = torch.cat([IDS, IDS.flip(1)])
+    mask = torch.ones_like(ids)
+    mask[1, -3:] = 0
+    model.set_attn_implementation("eager")
+    own = extract(model, {"input_ids": ids, "attention_mask": mask})
+    # Without a GPU, transformers refuses this implementation in `set_attn_implementation`.
+    model.config._attn_implementation = "flash_attention_3"
+    records = extract(model, {"input_ids": ids, "attention_mask": mask})
+    assert set(names) == {"flash_attn_varlen_func"}
+    alone = extract(model, IDS)
+    assert set(names) == {"flash_attn_varlen_func", "flash_attn_func"}
+    for record, expected in ((records[0], own[0]), (records[1], own[1]), (alone, own[0])):
+        pairs = list(zip(record.to_numpy(), expected.to_numpy(), strict=True))
+        assert np.abs(np.subtract(*pairs[0])).max() < 1e-5
+        assert max(np.abs(one - other).max() for one, other in pairs) < 0.05
 
 
 def counting_backend(counts: list[int]) -> Callable[..., Any]:
