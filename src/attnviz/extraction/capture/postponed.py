@@ -17,6 +17,11 @@ import torch
 _MAX_PINNED = 1 << 28
 
 
+def _can_wait_for(device: torch.device) -> bool:
+    accelerator = None if device.type == "cpu" else torch.accelerator.current_accelerator()
+    return accelerator is not None and accelerator.type == device.type
+
+
 class Postponed:
     """Checks and copies of one forward that wait for a device."""
 
@@ -38,8 +43,7 @@ class Postponed:
     def copy(self, tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         """Copy a tensor. The numbers of a copy from a device to the CPU arrive in `arrive`."""
         layout = torch.contiguous_format
-        accelerator = torch.accelerator.current_accelerator()
-        if device.type != "cpu" or accelerator is None or tensor.device.type != accelerator.type:
+        if device.type != "cpu" or not _can_wait_for(tensor.device):
             return tensor.to(device, dtype, copy=True, memory_format=layout)
         if sum(pinned.nbytes for _, pinned, _ in self._copies) > _MAX_PINNED:
             self.arrive()
@@ -55,8 +59,10 @@ class Postponed:
         for device in dict.fromkeys(device for _, _, device in self._copies):
             torch.accelerator.synchronize(device)
         copies, self._copies = self._copies, []
-        for copied, pinned, _ in copies:
-            copied.copy_(pinned)
+        # A model that sets the inference mode in its own forward made the copies in this mode.
+        with torch.inference_mode():
+            for copied, pinned, _ in copies:
+                copied.copy_(pinned)
 
     def finish(self) -> None:
         """Complete all checks and copies. Raise the error of the first check that fails."""
