@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.interventions.answer import Answer
 from attnviz.interventions.changes import Change, HideTokens
-from attnviz.interventions.runner import Copy, Runner
+from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
 from attnviz.utils.numbers import format_signed
@@ -86,7 +86,9 @@ class SameChanges:
         doing, count = f"{self.unit}s", len(self.changes)
         # A hidden token changes each layer and query. Make the changes of one batch at a time,
         # because those of all tokens need memory that grows with the square of the text.
-        most = copies_per_batch(_num_tokens(runner)) - 1 if self.unit == "token" else count
+        most = count
+        if self.unit == "token":
+            most = copies_per_batch(runner.model, _num_tokens(runner)) - 1
         answers: list[float] = []
         while len(answers) < count:
             changes = self.changes[len(answers) : len(answers) + most]
