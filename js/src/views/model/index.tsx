@@ -180,7 +180,7 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
       />
       <Choice
         label="Size"
-        options={{ fit: "fit the width", small: "small", medium: "medium", large: "large" }}
+        options={{ fit: "fit", small: "small", medium: "medium", large: "large" }}
         {...bound(store.size)}
       />
       {!context.embedded && (

@@ -34,7 +34,9 @@ const MIN_CELL = 12;
 const SCROLLED_CELL = 24;
 /** Minimum side in pixels of thumbnails in a printed figure, which has numbers above columns. */
 const MIN_PRINTED_CELL = 13;
-const MAX_CELL = 96;
+/** Maximum side in pixels of thumbnails with the size "fit", on a screen and in a printed figure. */
+const MAX_CELL = 160;
+const MAX_PRINTED_CELL = 96;
 /** Height in pixels of the two lines of text below the thumbnails of a gallery. */
 const CAPTION_HEIGHT = 32;
 /** Minimum width in pixels of the captions in a gallery. */
@@ -64,8 +66,8 @@ function gapOf(cell: number): number {
 }
 
 /**
- * Return the largest side with which `count` thumbnails and the gaps after them fit into `room`
- * pixels. Return `otherwise` if this side is less than `minSide`.
+ * Return the largest side, up to `MAX_CELL`, with which `count` thumbnails and the gaps after them
+ * fit into `room` pixels. Return `otherwise` if this side is less than `minSide`.
  */
 function fittedSide(room: number, count: number, minSide: number, otherwise = minSide): number {
   const pitch = Math.floor(room / Math.max(1, count));
@@ -113,7 +115,7 @@ export function layOut(
   const roles = shape.hasRoles && !gallery ? ROLE_HEIGHT : 0;
   const layout = layOutFramed(shape, (room) => {
     const byWidth = printed
-      ? fittedSide(room.width, columns, MIN_PRINTED_CELL)
+      ? Math.min(MAX_PRINTED_CELL, fittedSide(room.width, columns, MIN_PRINTED_CELL))
       : fittedSide(room.width, columns, MIN_CELL, SCROLLED_CELL);
     const byHeight = fittedSide(room.height - rows * (bars + roles), rows, SCROLLED_CELL);
     const fitted = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);

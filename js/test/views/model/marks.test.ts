@@ -11,6 +11,20 @@ it("the layout fits every width, even if the size of a thumbnail changes its gap
 });
 
 it.each([
+  [4, 3, 785],
+  [12, 6, 1280],
+  [12, 12, 785],
+])("thumbnails of %i x %i heads fill %i pixels or the height", (columns, rows, width) => {
+  const options = { gallery: false, maxHeight: 600, size: "fit", longest: 25 } as const;
+  const layout = layOut({ ...options, columns, rows, width });
+  // Sides are rounded down, so that cells have whole pixels, to at least 80%.
+  const share = Math.max(layout.width / width, layout.height / options.maxHeight);
+  expect(share).toBeGreaterThan(0.75);
+  expect(layout.width).toBeLessThanOrEqual(width);
+  expect(layout.height).toBeLessThanOrEqual(options.maxHeight);
+});
+
+it.each([
   [40, 24],
   [32, 26],
   [7, 5],
