@@ -142,6 +142,7 @@ def test_a_picture_of_131072_tokens_needs_few_requests_and_nodes(notebook: Noteb
         "    longest.query_window = longest.key_window = [65500, 65564]"
     )
     expect(view).to_contain_text("65,500–65,563 of 131,072")
+    expect(view).to_contain_text("word65500 – word65563")
     drawn(view, "head:self:0", timeout=60_000)
     # Only the weights of the window are requested.
     notebook.becomes("[(name, size < 20_000) for name, size in requests]", [("block", True)])

@@ -18,6 +18,8 @@ import {
   pluralOf,
   quantityOf,
   quoted,
+  shortened,
+  spanOf,
   written,
   writtenSmall,
 } from "../../ui/text/captions";
@@ -180,6 +182,8 @@ function LeaveOutControl({ context, store, plan }: ControlProps) {
 }
 
 const SIZES = [16, 32, 64, 100, 200, 400];
+/** Maximum number of characters of the first and of the last token of a window. */
+const MAX_NAME = 12;
 
 /** Controls of the window of the queries or of the keys, or of their common window. */
 function WindowControl(props: {
@@ -190,16 +194,18 @@ function WindowControl(props: {
 }) {
   const { label, plan, side, onChange } = props;
   const [start, stop] = windowOf(plan, side);
-  const count = tokensOf(plan, side).text.length;
+  const texts = tokensOf(plan, side).text;
+  const count = texts.length;
   const size = stop - start;
   const range = `${counted(start)}–${counted(stop - 1)} of ${counted(count)}`;
+  const names = spanOf(texts, [start, stop], (text) => shortened(text, MAX_NAME));
   const sizes = [...new Set([...SIZES.filter((item) => item < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>
       <span>{label}</span>
       <StepSlider
         label={`${label}: first in the window`}
-        valueText={range}
+        valueText={`${range}: ${names}`}
         back={`${label}: back`}
         on={`${label}: forward`}
         max={count - size}
@@ -208,6 +214,7 @@ function WindowControl(props: {
         onChange={(first) => onChange([first, first + size])}
       />
       <output class="av-number">{range}</output>
+      <bdi class="av-muted">{names}</bdi>
       <select
         aria-label={`${label}: size of the window`}
         value={String(size)}
