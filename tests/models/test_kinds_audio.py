@@ -13,7 +13,7 @@ import transformers
 from numpy.typing import NDArray
 from tokenizers import AddedToken
 
-from attnviz import extract
+from attnviz import HeadView, MatrixView, extract
 from models.tiny import SIZE, assert_own, built, extracted, own_modules, reference, sharpen
 
 RATE = 16_000
@@ -51,6 +51,16 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
     assert record.stacks["cross"].key_tokens == frames
     assert record.stacks["decoder"].query_tokens.ids == tuple(ids)
     assert any("The sound ends at 3.00s" in note for note in record.notes)
+    # Views open on the sound, and not on the silence after it.
+    assert frames.sequence == (0,) * 150 + (None,) * 1350
+    matrix, head = MatrixView(record, stack="cross"), HeadView(record, stack="cross", token=2)
+    windows = [getattr(matrix, name) for name in ("query_window", "key_window")]
+    assert windows == [None, [0, 150]]
+    assert head.key_window is not None
+    assert head.key_window[1] <= 150
+    pinned = HeadView(record, stack="cross", key=1000)
+    assert pinned.key_window is not None
+    assert pinned.key_window[0] <= 1000 < pinned.key_window[1]
 
     features = extractor(sound(3), sampling_rate=RATE, return_tensors="pt")
     for inputs in (
@@ -59,11 +69,12 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
         features,
     ):
         same = extract(model, inputs, processor=extractor, decoder_input_ids=ids)
-        assert same.stacks["cross"].key_tokens == frames
+        assert same.stacks["cross"].key_tokens.text == frames.text
         weights, expected = (item.stacks["cross"].weights(layer=1) for item in (same, record))
         assert np.abs(weights - expected).max() < 1e-5
     # `same` is now the record of `features`, which do not contain the length of the sound.
     assert not any("ends at" in note for note in same.notes)
+    assert not MatrixView(same, stack="cross").key_window
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import traitlets
 
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 from attnviz.views.position import PositionedView
 
 # Number of tokens of a default window.
@@ -49,9 +50,18 @@ class TokenWindows(PositionedView):
     def _first_state(self, values: dict[str, Any], stack: Any) -> dict[str, Any]:
         state = super()._first_state(values, stack)
         windows = state.get("query_window"), state.get("key_window")
-        if self.max_whole_text is None or windows != (None, None):
+        if windows != (None, None):
             return state
-        return state | self._opening_windows(state, stack)
+        if self.max_whole_text is not None:
+            state |= self._opening_windows(state, stack)
+        # Do not open on the silence with which a processor has filled up a sound.
+        for side, pin in (("query", "token"), ("key", "key")):
+            tokens: Tokens = getattr(stack, f"{side}_tokens")
+            window = state.get(f"{side}_window") or self._default_window(tokens)
+            end = _content_end(tokens)
+            if state.get(pin) is None and window[0] < end < window[1]:
+                state[f"{side}_window"] = [window[0], end]
+        return state
 
     def _opening_windows(self, state: Mapping[str, Any], stack: AttentionStack) -> dict[str, Any]:
         """Return the windows with which a view of a long text opens, or an empty dict.
@@ -143,6 +153,17 @@ class TokenWindows(PositionedView):
         return window
 
 
+def _content_end(tokens: Tokens) -> int:
+    """Return the index after the last token that is special or belongs to a text.
+
+    Later tokens are silence after the end of a sound. If no token belongs to a text, return the
+    number of tokens.
+    """
+    columns = zip(tokens.special, tokens.sequence, strict=True)
+    ends = [at for at, (special, text) in enumerate(columns, 1) if special or text is not None]
+    return ends[-1] if ends else len(tokens)
+
+
 def _range_at(start: int, count: int, size: int = _WINDOW) -> list[int]:
     """Return a range of `size` tokens from `start` on, or as near as `count` tokens allow."""
     first = max(0, min(start, count - size))
@@ -154,7 +175,8 @@ def _strongest_key(
 ) -> int | None:
     """Return the key with the largest mean weight of a query, apart from the first token.
 
-    Return None if the query attends to no other key, or if its weights cannot be computed.
+    Silence after the end of a sound is also omitted. Return None if the query attends to no other
+    key, or if its weights cannot be computed.
     """
     chosen = [head for head in heads if head in range(stack.num_heads(layer))]
     try:
@@ -166,5 +188,6 @@ def _strongest_key(
         return None
     weights: np.ndarray[Any, Any] = row.float().mean(dim=0)[0].abs().cpu().numpy()
     weights[0] = 0
+    weights[_content_end(stack.key_tokens) :] = 0
     weights = np.nan_to_num(weights)
     return int(weights.argmax()) if weights.any() else None

@@ -88,6 +88,9 @@ class Batch:
     generation : dict
         Keyword arguments of `generate` that the user's own call passes besides the model's inputs,
         such as those of a pipeline.
+    sound_end : float or None
+        Time in seconds at which the sound ends, if the rest of the input is silence that the
+        processor has added to the only sound.
     """
 
     arguments: dict[str, Any]
@@ -101,6 +104,7 @@ class Batch:
     example_notes: list[list[str]] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     generation: dict[str, Any] = field(default_factory=dict)
+    sound_end: float | None = None
 
 
 def moved_to_model(model: Any, value: Any) -> Any:

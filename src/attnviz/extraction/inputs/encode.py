@@ -60,7 +60,7 @@ from attnviz.extraction.preprocessors import (
     find_target_tokenizer,
     find_tokenizer,
 )
-from attnviz.extraction.tokens.frames import length_notes
+from attnviz.extraction.tokens.frames import length_notes, silence_from
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
 from attnviz.extraction.tokens.text import read_tokens
@@ -258,8 +258,14 @@ class Encoder:
         return batch
 
     def _length_notes(self, example: Any, batch: Batch, processor: Any) -> list[str]:
-        """Return notes on sounds in an example of which the model gets more or less."""
+        """Return notes on sounds in an example of which the model gets more or less.
+
+        Store in `batch` when a sound without a text ends.
+        """
         sounds = sounds_in(example)
+        if len(sounds) == 1 and sounds[0] is example:
+            samples = num_samples(example, processor)
+            batch.sound_end = silence_from(samples, batch.arguments, self._model.config, processor)
         return [
             note if len(sounds) == 1 else note.replace("The sound", f"Sound {number}")
             for number, sound in enumerate(sounds, 1)

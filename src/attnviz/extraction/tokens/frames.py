@@ -6,9 +6,10 @@ model's sound encoder is a frame, which covers several samples or feature vector
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -164,10 +165,14 @@ def _step(model: Any, lengths: Sequence[int], count: int) -> int | None:
     return None
 
 
-def frame_tokens(sound: Sound | None, model: Any, count: int) -> Tokens | None:
+def frame_tokens(
+    sound: Sound | None, model: Any, count: int, end: float | None = None
+) -> Tokens | None:
     """Return tokens for the `count` frames of a sound, named by start time, such as ``0.04s``.
 
-    Return None if there is no sound, or if no step of frames fits its length.
+    Frames from the time `end` on, in seconds, belong to no text (`Tokens.sequence`). None means
+    that the sound has no known end. Return None if there is no sound, or if no step of frames fits
+    its length.
     """
     if sound is None:
         return None
@@ -175,7 +180,11 @@ def frame_tokens(sound: Sound | None, model: Any, count: int) -> Tokens | None:
     step = _step(model, sorted(lengths, reverse=True), count)
     if step is None:
         return None
-    return place_tokens(_times(count, step * sound.seconds))
+    tokens = place_tokens(_times(count, step * sound.seconds))
+    if end is None:
+        return tokens
+    num_heard = math.ceil(end / (step * sound.seconds))
+    return replace(tokens, sequence=tuple(0 if i < num_heard else None for i in range(count)))
 
 
 def _times(count: int, step: float) -> list[str]:
@@ -215,6 +224,19 @@ def time_notes(names: Iterable[str], sound: Sound | None, processor: Any) -> lis
     return [f"Seconds assume {sound.assumed}, because {reason}."]
 
 
+def silence_from(
+    samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
+) -> float | None:
+    """Return the time in seconds at which a sound ends and silence follows, or None.
+
+    The result is None if the input of the model is at most 0.1 seconds longer than the sound.
+    `samples` is as in `length_notes`.
+    """
+    sound = sound_of(arguments, config, processor)
+    end = samples / _rate_of(processor)
+    return end if sound is not None and sound.longest * sound.seconds > end + 0.1 else None
+
+
 def length_notes(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any, *, alone: bool
 ) -> list[str]:
@@ -226,10 +248,10 @@ def length_notes(
     """
     sound = sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)
-    rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
+    rate = _rate_of(processor)
     end = samples / rate
     read = None if sound is None else sound.longest * sound.seconds
-    if alone and read is not None and read > end + 0.1:
+    if alone and silence_from(samples, arguments, config, processor) is not None:
         return [f"The sound ends at {end:.2f}s. The rest of the model's input is silence."]
     # Limits of the processors of Whisper, in samples, and of AST, in feature vectors of 10 ms.
     kept = (getattr(extractor, "n_samples", None) or 0) / rate
@@ -237,3 +259,9 @@ def length_notes(
     if kept and end > kept + 0.1 and (read is None or read < end - 0.1):
         return [f"The sound lasts {end:.2f}s. The processor keeps the first {kept:.2f}s of it."]
     return []
+
+
+def _rate_of(processor: Any) -> int:
+    extractor = getattr(processor, "feature_extractor", processor)
+    rate: int = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
+    return rate

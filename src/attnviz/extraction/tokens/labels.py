@@ -327,7 +327,7 @@ class RecordTokens:
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
-            return frame_tokens(self._sound, self._model, count)
+            return frame_tokens(self._sound, self._model, count, self._batch.sound_end)
         if not self._shows_patches(layers):
             return None
         return self._patches(layers, count, self._pictures_of_grids(pixels))
