@@ -75,8 +75,9 @@ def kinds(output: Any) -> set[str]:
 
 
 def is_progress(output: Any) -> bool:
-    """Return whether an output is the empty HTML that a progress bar leaves."""
-    return "text/html" in kinds(output) and not output.data["text/html"]
+    """Return whether an output is the bar of transformers, or the empty HTML that ours leaves."""
+    ended = "text/html" in kinds(output) and not output.data["text/html"]
+    return ended or (WIDGET in kinds(output) and "%|" in output.data["text/plain"])
 
 
 def is_saved_picture(output: Any) -> bool:
@@ -85,7 +86,7 @@ def is_saved_picture(output: Any) -> bool:
 
 
 def is_view(output: Any) -> bool:
-    return WIDGET in kinds(output)
+    return WIDGET in kinds(output) and not is_progress(output)
 
 
 @pytest.fixture(scope="module", params=EACH)
