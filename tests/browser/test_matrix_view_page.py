@@ -211,6 +211,21 @@ def test_cross_attention_has_one_row_per_query_although_keys_share_pixels(show: 
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:decoder:0")
 
 
+@pytest.mark.parametrize("pooled", ["mean", "max"])
+def test_a_bar_for_several_keys_shows_the_largest_weight(
+    show: Show, long: av.AttentionRecord, pooled: str
+) -> None:
+    token = 500
+    root = show(MatrixView(long, token=token, pooled=pooled))
+    weights = long.stack().weights(layer=0, head=0)[token]
+    written = f"{weights.max():.2f}"
+    says(root, f"attends most to “{second(int(weights.argmax()))}”: {written}.")
+    bars = texts(figure(root))
+    assert f"weight from “{second(token)}”: largest of 2 keys" in bars
+    assert written in bars
+    assert f"{weights.reshape(-1, 2).mean(1).max():.2f}" != written
+
+
 def test_the_figure_of_a_large_matrix_is_an_image_with_one_pixel_per_cell(
     show: Show, long: av.AttentionRecord
 ) -> None:

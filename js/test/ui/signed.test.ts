@@ -182,6 +182,26 @@ describe("a heat map of signed numbers", () => {
       expect.arrayContaining(["difference from “t0”", "+0.20", "−0.40"]),
     );
   });
+
+  it.each(["mean", "max"] as const)("has bars of single numbers if cells pool the %s", (pooled) => {
+    const count = 1300;
+    const values = new Float32Array(count).fill(0.01);
+    [values[5], values[700]] = [-0.4, 0.2];
+    const line = { token: 0, window: [0, count] as [number, number], error: 0, values };
+    const layout = layOut({
+      selection: { ...selection(count, count, SIGNED), token: 0, key: 0 },
+      state: { ...HEAT_MAP_DEFAULTS, pooled },
+      ...{ width: 900, mostHeight: 900, ratio: 1 },
+    });
+    const { key, query } = layout.viewport.axes;
+    expect(Math.min(key.level, query.level)).toBeGreaterThan(0);
+    const lines = { query: line, key: line };
+    const texts = textsOf(frontMarks({ ...heatMap(FOUR), layout, lines }));
+    expect(texts.filter((text) => text === "−0.40")).toHaveLength(2);
+    expect(texts.filter((text) => text === "+0.20")).toHaveLength(2);
+    expect(texts).toContain(`difference from “t0”: largest of ${2 ** key.level} keys`);
+    expect(texts).toContain(`to “t0”: largest of ${2 ** query.level}`);
+  });
 });
 
 /** Return a line plot of the signed numbers `heads`, which are [head][query][key]. */

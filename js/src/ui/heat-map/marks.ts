@@ -578,7 +578,8 @@ const BEFORE_FIRST_NUMBER = 16;
 
 /**
  * Return the bars of a pinned token. The weights of a query are vertical bars below the cells, and
- * the weights on a key are horizontal bars beside the cells.
+ * the weights on a key are horizontal bars beside the cells. A bar for several tokens shows the
+ * number with the largest absolute value.
  */
 function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const { layout, palette } = heatMap;
@@ -605,15 +606,18 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   };
   const thick = Math.max(0.75, Math.min(thickest, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const bars = Array.from({ length: axis.cells }, (_, cell) => {
-    // Pool the weights in the same way as the cells.
+    // A number at a bar is one weight, which the caption may have too, however the cells are pooled.
     const range = tokensOf(axis, cell).map((token) => Math.max(0, token - line.window[0]));
-    const value = pool(line.values.subarray(...range), viewport.pooled);
+    const value = pool(line.values.subarray(...range), "max");
     const middle = first + (cell + 0.5) * axis.cell;
     const color = signs ? inkColor(signs, value) : palette.neutral;
     return { token: cell, value, middle, from: middle - thick / 2, thick, color };
   });
   const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");
-  const title = standing ? `${quantity.name} from ${text}` : `to ${text}`;
+  const largest = axis.level === 0 ? "" : `: largest of ${2 ** axis.level}`;
+  const title = standing
+    ? `${quantity.name} from ${text}${largest}${largest && " keys"}`
+    : `to ${text}${largest}`;
   const [x, y] = standing ? [first, away + longest + 22] : [away, last + AXIS_HEIGHT + GAP + 5];
   return [
     ...barGroupMarks({
