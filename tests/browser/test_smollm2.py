@@ -120,7 +120,8 @@ def test_effects_of_tokens_are_those_of_masked_columns(model: Any, tokenizer: An
     # A head at the threshold may be on the other side of it.
     np.testing.assert_allclose(effects.sink_shares[:-1], shares, rtol=0, atol=1.5 / 270)
     assert shares[0] > 0.5 > max(shares[1:])
-    assert "attention sinks, whose removal changes more than a word: “When” (0)" in repr(effects)
+    why = "so removing them changes more than removing a word"
+    assert f"attention sinks, {why}: “When” (0)" in repr(effects)
 
 
 def test_a_chat_is_generated_as_the_model_does_it(model: Any, tokenizer: Any) -> None:

@@ -206,7 +206,8 @@ def test_a_sink_of_all_heads_is_named_in_words(kind: str) -> None:
     assert effects.sink_shares.shape == (9,)
     assert ((effects.sink_shares >= 0) & (effects.sink_shares <= 1)).all()
     marked = replace(effects, sink_shares=np.array([0.75] + [0.0] * 8))
-    sinks = "attention sinks, whose removal changes more than a word: “#5” (0) in 75% of heads"
+    why = "so removing them changes more than removing a word"
+    sinks = f"attention sinks, {why}: “#5” (0) in 75% of heads"
     assert marked.sinks == (0,)
     assert sinks in repr(marked)
     view = av.HeadView(av.extract(model, inputs), token_scores={"effect": marked})

@@ -83,7 +83,8 @@ class TokenEffects:
         ]
         if not named:
             return ""
-        return f"attention sinks, whose removal changes more than a word: {', '.join(named)}"
+        why = "so removing them changes more than removing a word"
+        return f"attention sinks, {why}: {', '.join(named)}"
 
     def __repr__(self) -> str:
         if np.isnan(self.values).all():
