@@ -16,6 +16,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from attnviz.pages.picture import (
 )
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens, quote
+from attnviz.record.tokens import quote
 from attnviz.server.strongest import Combine
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
@@ -44,8 +45,8 @@ MAX_WEIGHTS = 1 << 23
 _MAX_LABELLED = 40
 # Maximum number of rows and columns of a map with more queries or keys than `_MAX_LABELLED`. If
 # there are more queries, the rows are sampled queries. If there are more keys, a cell shows the
-# maximum of several keys.
-_MAX_CELLS = 48
+# maximum of several keys. The default window of a long text has this many tokens.
+_MAX_CELLS = 64
 # Maximum number of heads in a picture.
 _MAX_HEADS = 4
 # Maximum width in pixels of all maps of a picture together, with the labels of their rows. A single
@@ -55,7 +56,8 @@ _MAX_WIDTH = 860
 # Size in pixels of a cell in a map with labels. It is `_CELL`, or `_SMALL_CELL` if the map has more
 # than `_FEW_TOKENS` queries or keys.
 _CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
-# Length in pixels of the longer side of a map without labels.
+# Maximum length in pixels of the longer side of a map without labels. Several maps are smaller, so
+# that `_MAX_HEADS` of them fit into `_MAX_WIDTH`.
 _POOLED_SIDE = 320
 # Sizes in pixels: the space at the edges of the picture and between two maps, the height of the
 # line with the numbers of the heads, the space between a label and its map, and the font size.
@@ -93,6 +95,8 @@ def draw_heads_still(
     heads: Sequence[int],
     token: int | None = None,
     combine: Combine = "separate",
+    *,
+    windows: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> str:
     """Draw heads of a layer as heat maps. Return HTML with a picture and its description.
 
@@ -106,32 +110,41 @@ def draw_heads_still(
         Heads to draw, or all heads of the layer if empty. At least one and at most four of them are
         drawn: the first ones that fit into the width of the picture.
     token : int, optional
-        Index of the pinned query, which the user selected with a click. If the maps have labels,
-        its label is bold, and the description names it.
+        Index of the pinned query, which the user selected with a click. Its row has a bold label,
+        and the description names it.
     combine : {"separate", "mean", "max"}
         Whether to draw a map of each head, or one map of their mean or of their largest weights.
+    windows : tuple of two sequences of int, optional
+        Ranges of queries and of keys to draw, each (start, stop). By default, all are drawn.
     """
-    queries, keys = stack.query_tokens, stack.key_tokens
-    longest = max(len(queries), len(keys))
-    labelled = longest <= _MAX_LABELLED
-    labelled_cell = _SMALL_CELL if longest > _FEW_TOKENS else _CELL
-    cell = labelled_cell if labelled else _POOLED_SIDE / longest
-    height, width = (max(round(len(side) * cell), _CELL) for side in (queries, keys))
-    rows, columns = (_labels(side) if labelled else [] for side in (queries, keys))
-    left = _MARGIN + max(map(_text_width, rows), default=-_LABEL_GAP) + _LABEL_GAP
-    room = (_MAX_WIDTH - left - _MARGIN + _GAP) // (width + _GAP)
+    stack_size = len(stack.query_tokens), len(stack.key_tokens)
+    queries, keys = starmap(range, windows or [(0, size) for size in stack_size])
+    pinned = [token] if token is not None and token in queries else []
     # `heads` is empty if no heads are selected in the view.
     available = list(heads) or list(range(stack.num_heads(layer)))
     separate = combine == "separate" or len(available) == 1
-    drawn = available[: max(1, min(_MAX_HEADS, room))] if separate else available
-    maps = _maps(stack, layer, drawn, combine)
+    longest = max(len(queries), len(keys))
+    labelled = longest <= _MAX_LABELLED
+    columns = _labels([stack.key_tokens.text[key] for key in keys]) if labelled else []
+    labelled_queries = queries if labelled else pinned
+    row_labels = _labels([stack.query_tokens.text[query] for query in labelled_queries])
+    left = _MARGIN + max(map(_text_width, row_labels), default=-_LABEL_GAP) + _LABEL_GAP
+    room = _MAX_WIDTH - left - _MARGIN + _GAP
+    num_maps = min(_MAX_HEADS, len(available)) if separate else 1
+    labelled_cell = _SMALL_CELL if longest > _FEW_TOKENS else _CELL
+    cell = labelled_cell if labelled else min(_POOLED_SIDE, room // num_maps - _GAP) / longest
+    height, width = (max(round(len(side) * cell), _CELL) for side in (queries, keys))
+    num_fitting = max(1, min(num_maps, room // (width + _GAP)))
+    drawn = available[:num_fitting] if separate else available
+    rows = _rows(queries, len(stack.key_tokens) * len(drawn), pinned)
+    maps = _maps(stack, layer, drawn, combine, rows=rows, keys=keys)
     largest = float(np.abs(maps).max(initial=0))
-    palette = make_palette(signed=stack.signed)
     levels = to_color_levels(maps, largest, signed=stack.signed)
 
     column_width = max(map(_text_width, columns), default=-_LABEL_GAP) + _LABEL_GAP
-    head_line = _LINE if len(maps) > 1 else 0
-    top = _MARGIN + head_line + round(column_width * np.sin(np.radians(_ANGLE)))
+    top = (
+        _MARGIN + (_LINE if len(maps) > 1 else 0) + round(column_width * np.sin(np.radians(_ANGLE)))
+    )
     # Leave space at the right for the rotated label of the last column, which extends beyond the
     # map.
     right = _MARGIN + round(column_width * np.cos(np.radians(_ANGLE)))
@@ -144,11 +157,22 @@ def draw_heads_still(
             position = f"{x + (column + 0.6) * cell:g} {top - 4}"
             rotation = f' transform="translate({position}) rotate(-{_ANGLE})"'
             parts.append(_text(0, 0, label, extra=rotation))
-        parts.append(_image(levels[index], palette, (x, top, width, height)))
-    for row, label in enumerate(rows):
-        baseline = top + (row + 0.5) * cell + _FONT_SIZE * 0.35
-        is_pinned, end = row == token, ' text-anchor="end"'
-        parts.append(_text(left - _LABEL_GAP, baseline, label, bold=is_pinned, extra=end))
+        parts.append(
+            _image(levels[index], make_palette(signed=stack.signed), (x, top, width, height))
+        )
+    labels = dict(zip(labelled_queries, row_labels, strict=True))
+    first_baseline = top + 0.5 * height / len(rows) + _FONT_SIZE * 0.35
+    parts += [
+        _text(
+            left - _LABEL_GAP,
+            first_baseline + row * height / len(rows),
+            labels[query],
+            bold=query == token,
+            extra=' text-anchor="end"',
+        )
+        for row, query in enumerate(rows.tolist())
+        if query in labels
+    ]
 
     legend_top = top + height + 14
     legend, legend_right = _legend(stack, largest, left, legend_top)
@@ -162,23 +186,20 @@ def draw_heads_still(
         f"{''.join(parts)}{legend}</svg>"
     )
 
-    chosen = " chosen" if heads else ""
-    of_total = f" (of {len(available)}{chosen})" if len(available) > len(drawn) else ""
     combined = "" if separate else f"{'mean' if combine == 'mean' else 'largest'} of "
+    total = f"{len(available)}{' chosen' if heads else ''}"
+    of_total = f" (the first {len(drawn)} of {total})" if len(available) > len(drawn) else ""
     description = (
-        f"{stack.measure.capitalize()}s of layer {layer}, "
-        f"{combined}{format_named('head', drawn)}{of_total}, "
-        f"stack {stack.name}. Queries go down and keys across. {describe_scale(stack, largest)}"
+        f"{stack.measure.capitalize()}s of layer {layer}, {combined}{format_named('head', drawn)}"
+        f"{of_total}, stack {stack.name}. Queries go down and keys across. "
+        f"{describe_scale(stack, largest)}"
     )
-    if labelled and token is not None:
-        description += f" The pinned query is {quote(queries.text[token])}, token {token}."
-    if not labelled:
-        num_rows = maps.shape[1]
-        row_count = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
-        cell_content = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
+    if not labelled or (len(queries), len(keys)) != stack_size:
+        description += _describe_cells(stack, len(rows), queries, keys)
+    if token is not None:
         description += (
-            f" A map has a row for {row_count} {len(queries):,} queries, and a cell shows "
-            f"{cell_content} the {len(keys):,} keys."
+            f" The pinned query is {quote(stack.query_tokens.text[token])}, token {token}"
+            f"{'' if pinned else ', outside these'}."
         )
     return (
         f'<img alt="{html.escape(description)}" style="max-width: 100%" '
@@ -206,18 +227,54 @@ def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> t
     return "".join(parts), scale + 126 + _text_width(high)
 
 
-def _maps(
-    stack: AttentionStack, layer: int, heads: Sequence[int], combine: Combine
-) -> NDArray[np.float32]:
-    """Return the maps of heads, (maps, rows, columns), with at most `_MAX_CELLS` rows and columns.
+def _describe_cells(stack: AttentionStack, num_rows: int, queries: range, keys: range) -> str:
+    """Return a sentence about the rows and cells of maps of a part of a text, or of a long text."""
+    row_count = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
+    cell_content = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
+    shown_queries = _name_range("queries", queries, len(stack.query_tokens))
+    shown_keys = _name_range("keys", keys, len(stack.key_tokens))
+    return (
+        f" A map has a row for {row_count} {shown_queries}, and a cell shows {cell_content} the "
+        f"{shown_keys}."
+    )
 
-    A row has the weights of one query. The queries are sampled if there are more than `_MAX_CELLS`,
-    or if all of them would need more than `MAX_WEIGHTS` weights. If there are more than
-    `_MAX_CELLS` keys, a cell has the maximum of several keys (`pool_maps`).
+
+def _name_range(name: str, shown: range, count: int) -> str:
+    """Return "1,000 queries", or "queries 36 to 99 (of 1,000)" for a window of the text."""
+    if len(shown) == count:
+        return f"{count:,} {name}"
+    return f"{name} {shown[0]} to {shown[-1]} (of {count:,})"
+
+
+def _rows(queries: range, num_weights: int, pinned: Sequence[int]) -> NDArray[np.int64]:
+    """Return the queries that have a row, in ascending order, and among them those in `pinned`.
+
+    They are sampled if there are more than `_MAX_CELLS`, or if all of them would need more than
+    `MAX_WEIGHTS` weights. `num_weights` is the number of weights of one query.
     """
-    affordable = max(1, MAX_WEIGHTS // (len(heads) * max(len(stack.key_tokens), 1)))
-    queries = sample_queries(len(stack.query_tokens), min(_MAX_CELLS, affordable))
-    parts = [weights for _, weights in weights_of_some(stack, layer, heads, queries)]
+    affordable = max(1, MAX_WEIGHTS // max(num_weights, 1))
+    rows = queries.start + sample_queries(len(queries), min(_MAX_CELLS, affordable))
+    for query in pinned:
+        rows[np.abs(rows - query).argmin()] = query
+    return rows
+
+
+def _maps(
+    stack: AttentionStack,
+    layer: int,
+    heads: Sequence[int],
+    combine: Combine,
+    *,
+    rows: NDArray[np.int64],
+    keys: range,
+) -> NDArray[np.float32]:
+    """Return the maps of heads, (maps, rows, columns), with at most `_MAX_CELLS` columns.
+
+    A row has the weights of one query. If there are more than `_MAX_CELLS` keys, a cell has the
+    maximum of several keys (`pool_maps`).
+    """
+    shown = slice(keys.start, keys.stop)
+    parts = [weights[..., shown] for _, weights in weights_of_some(stack, layer, heads, rows)]
     if combine == "mean":
         parts = [sum(weights.sum(0, keepdims=True) for weights in parts) / len(heads)]
     elif combine == "max":
@@ -256,13 +313,13 @@ def _text(
     )
 
 
-def _labels(tokens: Tokens) -> list[str]:
+def _labels(tokens: Sequence[str]) -> list[str]:
     """Return the labels of tokens.
 
     Characters that XML does not allow are replaced, and tokens with more than `_MAX_CHARACTERS`
     characters are cut.
     """
-    texts = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
+    texts = (_NOT_IN_XML.sub("�", text) for text in tokens)
     return [
         text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
         for text in texts

@@ -7,7 +7,7 @@ rounding errors alone can cause. See `attnviz.comparison.comparison.Comparison`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -80,7 +80,8 @@ class CompareView(TokenWindows, RecordView):
         stop], with stop excluded. None is the default of the head view or of the matrix view,
         depending on `form`.
     comparison : dict
-        Names, distances and stacks for the browser. Read only.
+        Names, distances and stacks for the browser. Read only. `compared` is the `Comparison`, with
+        its numbers.
     opening : dict or None
         Entries ``stack``, ``member``, ``layer``, ``head``, ``distance`` and ``rounding``, if the
         view opened at the head whose distance exceeds its rounding error most. Otherwise None. Read
@@ -137,6 +138,10 @@ class CompareView(TokenWindows, RecordView):
         self._members.model = _model_of(comparison)
         super().__init__(comparison.a, include_layers=include_layers, **traits)
         self.set_trait("comparison", self._described)
+
+    def _default_window(self, tokens: Sized) -> list[int]:
+        # The heat map shows a text of any length as a whole.
+        return [0, len(tokens)] if self.form == "matrix" else super()._default_window(tokens)
 
     @property
     def compared(self) -> Comparison:

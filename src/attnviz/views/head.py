@@ -115,7 +115,9 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
 
     def _combination(self) -> Combine:
-        return cast("Combine", self.combine)
+        # If no head is chosen, the view shows all heads of the layer as one.
+        combine = self.combine if self.heads or self.combine != "separate" else "mean"
+        return cast("Combine", combine)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
@@ -25,6 +25,7 @@ from attnviz.pages.picture import (
 )
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
@@ -419,6 +420,13 @@ class RecordView(PositionedView):
         """Return how the view combines the chosen heads, for the picture that a notebook stores."""
         return "separate"
 
+    def _windows_in_sight(
+        self, stack: AttentionStack
+    ) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Return the ranges of queries and keys of a stack in sight, or None for all of a text."""
+        del stack
+        return None
+
     def _still(self) -> str:
         record, state = self._page_content(self.state)
         kinds = displayed_kinds(record, state)
@@ -432,7 +440,14 @@ class RecordView(PositionedView):
             stack, heads = displayed_stack(record, state), self.heads
             heads = heads if self.saves_chosen_heads else heads[:1]
             figures.append(
-                draw_heads_still(stack, self.layer, heads, self.token, self._combination())
+                draw_heads_still(
+                    stack,
+                    self.layer,
+                    heads,
+                    self.token,
+                    self._combination(),
+                    windows=self._windows_in_sight(stack),
+                )
             )
         if self.saves_all_heads and all_heads:
             figures += map(draw_all_heads, kinds)

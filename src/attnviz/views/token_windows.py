@@ -140,6 +140,14 @@ class TokenWindows(PositionedView):
         limit = self.max_whole_text
         return [0, len(tokens) if limit is None or len(tokens) <= limit else _WINDOW]
 
+    def _windows_in_sight(self, stack: AttentionStack) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the ranges of queries and keys in sight, for the picture of a notebook."""
+        queries, keys = stack.query_tokens, stack.key_tokens
+        return (
+            tuple(self.query_window or self._default_window(queries)),
+            tuple(self.key_window or self._default_window(keys)),
+        )
+
     @traitlets.validate("query_window", "key_window")
     def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
         window: list[int] | None = proposal["value"]

@@ -76,12 +76,15 @@ def test_combined_heads_are_one_map_and_an_open_head_is_beside_the_grid() -> Non
         (av.HeadView(record, combine="mean", **at), mean, "mean of heads 0, 2, 5, "),
         (av.HeadView(record, combine="max", **at), largest, "largest of heads 0, 2, 5, "),
         (av.HeadView(record, **at), weights[0], "layer 1, heads 0, 2, 5, "),
+        # If no head is chosen, a head view shows the mean of all.
+        (av.HeadView(record, layer=1), weights.mean(axis=0), "mean of heads 0 to 5, "),
         (av.ModelView(record, layer=1, heads=[2]), weights[2], "layer 1, head 2, "),
     ):
         still = view._still()
         assert words_of in still
         drawn = levels_of(next(svg_of(still).iter(f"{SVG}image")))
-        scale = weights[heads] if view.name == "head" and view.combine == "separate" else expected
+        separate = view.name == "head" and view.combine == "separate" and view.heads
+        scale = weights[heads] if separate else expected
         assert np.array_equal(drawn, to_color_levels(expected, float(scale.max()), signed=False))
         assert ("Weights of layers 0, 1 from top to bottom" in still) is (view.name == "model")
     signed = np.array([[[[0.5, 0.0], [0.0, 0.1]], [[-0.25, 0.0], [0.0, -0.5]]]], np.float32)
@@ -105,6 +108,60 @@ def test_the_picture_of_an_embedding_has_the_enlarged_head_alone() -> None:
     assert height_of_one == height
 
 
+def test_a_long_text_shows_the_window_in_sight_and_names_the_pinned_query() -> None:
+    record = random_record(2000)
+    weights = record.stack().weights(layer=1)
+    for token in (-1, 1500):
+        view = av.HeadView(record, layer=1, heads=[0, 1, 2], token=token)
+        still, pinned = view._still(), token % 2000
+        (first, end), (key, key_end) = view.query_window, view.key_window
+        assert first <= pinned < end
+        maps = [levels_of(image) for image in svg_of(still).iter(f"{SVG}image")][:3]
+        shown = weights[:, first:end, key:key_end]
+        assert np.array_equal(maps, to_color_levels(shown, float(shown.max()), signed=False))
+        assert "layer 1, heads 0 to 2, stack" in still
+        assert f"each of the queries {first} to {end - 1} (of 2,000)" in still
+        assert f"one of the keys {key} to {key_end - 1} (of 2,000)" in still
+        assert f"The pinned query is “t{pinned}”, token {pinned}." in still
+        assert labelled_row(still) == (f"t{pinned}", pinned - first)
+    # Nothing outside a window is drawn, and the description says so.
+    view.query_window, view.key_window = [100, 120], [90, 120]
+    still = view._still()
+    assert "The pinned query is “t1500”, token 1500, outside these." in still
+    labels = [element.text for element in svg_of(still).iter(f"{SVG}text")]
+    assert [f"t{token}" in labels for token in (89, 90, 99, 100, 119, 120)] == [0, 1, 1, 1, 1, 0]
+
+
+def test_a_pinned_query_has_a_row_among_sampled_ones() -> None:
+    record = random_record(2000)
+    weights = record.stack().weights(layer=1)[0]
+    for token in (0, 1234, 1999):
+        still = av.MatrixView(record, layer=1, heads=[0], token=token)._still()
+        assert "row for 64 of the 2,000 queries" in still
+        label, row = labelled_row(still)
+        assert label == f"t{token}"
+        levels = levels_of(next(svg_of(still).iter(f"{SVG}image")))[row]
+        parts = np.array([part.max() for part in np.array_split(weights[token], 64)])
+        # Parts of the keys differ in length by one, so a few cells may differ by one level.
+        scale = float(re.findall(r"up to ([\d.]+)\.", still)[0])
+        expected = to_color_levels(parts, scale, signed=False).astype(int)
+        assert (np.abs(levels.astype(int) - expected) <= 1).mean() > 0.9
+
+
+def labelled_row(still: str) -> tuple[str | None, int]:
+    """Return the bold label of a row, and the row of the first map beside it."""
+    svg = svg_of(still)
+    image = next(svg.iter(f"{SVG}image"))
+    labels = [
+        text
+        for text in svg.iter(f"{SVG}text")
+        if "font-weight" in text.attrib and "text-anchor" in text.attrib
+    ]
+    (label,) = labels
+    at = float(label.attrib["y"]) - 0.35 * 11 - float(image.attrib["y"])
+    return label.text, int(at / float(image.attrib["height"]) * len(levels_of(image)))
+
+
 def image_size(still: str) -> tuple[int, int]:
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', still)
     width, height = struct.unpack(">II", base64.b64decode(png)[16:24])
@@ -113,10 +170,10 @@ def image_size(still: str) -> tuple[int, int]:
 
 def test_a_picture_has_a_description() -> None:
     record = random_record(5, heads=12)
-    largest = float(record.stack().weights(layer=1)[:4].max())
-    still = av.HeadView(record, layer=1, heads=[], token=3)._still()
+    largest = float(record.stack().weights(layer=1)[2:6].max())
+    still = av.HeadView(record, layer=1, heads=[2, 3, 4, 5, 6, 7], token=3)._still()
     assert "m · head view" in still
-    assert "Weights of layer 1, heads 0 to 3 (of 12), stack self." in still
+    assert "Weights of layer 1, heads 2 to 5 (the first 4 of 6 chosen), stack self." in still
     assert f" Darker is more, up to {largest:.2g}." in still
     assert "The pinned query is “t3”, token 3." in still
     assert "This picture was saved with a live view." in still
@@ -165,7 +222,7 @@ def test_long_texts_read_few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         num_weights.clear()
         still = kind(record, layer=0, heads=range(4))._still()
         assert 0 < sum(num_weights) <= MAX_WEIGHTS
-        assert "of the 300,000 queries" in still
+        assert ("300,000 queries" if kind is av.ModelView else "(of 300,000)") in still
 
 
 LOAD = """
