@@ -19,6 +19,7 @@ import pypdfium2
 import pytest
 import resvg_py
 from PIL import Image
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 from scipy.signal import fftconvolve
 
@@ -273,6 +274,34 @@ def test_a_figure_that_does_not_fit_is_refused_with_a_sufficient_width(
     assert needed
     # The width that the message suggests is sufficient.
     assert view.save(tmp_path / "x.pdf", width=needed[1], font_size=8).is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "look"),
+    [
+        ("head", {"token": -1}),
+        ("head", {"key": "street"}),
+        ("matrix", {}),
+        ("matrix", {"token": -1, "key": "street"}),
+    ],
+)
+def test_a_narrow_figure_is_complete_or_refused_with_a_sufficient_width(
+    page: Page, tmp_path: Path, name: str, look: dict[str, Any]
+) -> None:
+    model, tokenizer = av.demos.load("decoder")
+    record = av.extract(model, "the dog crossed the street", tokenizer=tokenizer)
+    view = {"head": av.HeadView, "matrix": av.MatrixView}[name](record, layer=1, heads=[0], **look)
+    refused = set()
+    for width, points in [(20, 8), (30, 8), (40, 8), (50, 8), (84, 12), (84, 14), (84, 18)]:
+        try:
+            svg = svg_of(page, view, tmp_path, width=f"{width}mm", font_size=points)
+        except PlaywrightError as error:
+            refused.add((width, points))
+            # Without this advice, `max` raises an error.
+            width = int(max(re.findall(r'Pass width="(\d+)mm" or more', str(error))))  # noqa: PLW2901
+            svg = svg_of(page, view, tmp_path, width=f"{width}mm", font_size=points)
+        check_texts(page, svg, width * MM, points)
+    assert (30, 8) in refused
 
 
 def pixels_of(png: bytes) -> NDArray[np.float64]:

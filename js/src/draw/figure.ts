@@ -195,10 +195,12 @@ export function namedColors(
   return inRows(boxes, width, 6);
 }
 
-/** Width of a colour scale in layout pixels. */
+/** Width of a colour scale in layout pixels, unless it has less room or longer words below it. */
 const RAMP_WIDTH = 196;
-/** Width in layout pixels by which the quantity below a colour scale may exceed the scale. */
-const MAX_RAMP_EXCESS = 44;
+/** Maximum width of a colour scale that is as wide as the words below it, in layout pixels. */
+const MAX_RAMP_WIDTH = 240;
+/** Minimum distance between the labels of a colour scale, in layout pixels. */
+const LABELS_APART = 8;
 /** Number of intervals between the computed colours of a colour scale. */
 const RAMP_STEPS = 24;
 
@@ -214,14 +216,15 @@ export interface LegendScale {
   sample?: { name: string; color: string; hatched: boolean };
 }
 
-/** Draw the sample of a legend, centred vertically at `y`, with its name. */
+/** Draw the sample of a legend, centred at (`middle`, `y`), with its name. */
 function sampleMarks(
   palette: FigureColors,
   { name, color, hatched }: NonNullable<LegendScale["sample"]>,
+  middle: number,
   y: number,
 ): Mark[] {
   const text = textMark(name, 0, y, palette.muted, 11);
-  const x = (RAMP_WIDTH - SAMPLE.width - 6 - measureText(name, fontOf(text))) / 2;
+  const x = middle - (SAMPLE.width + 6 + measureText(name, fontOf(text))) / 2;
   const box = { x, y: y - SAMPLE.height / 2, ...SAMPLE };
   return [
     hatched ? hatchMark({ ...box, columns: 1, rows: 1 }, [1], color) : tintMark(box, color),
@@ -230,28 +233,36 @@ function sampleMarks(
   ];
 }
 
-/** Return a colour scale with an outline. Its labels and quantity are below the colours. */
-export function rampBox(palette: FigureColors, scale: LegendScale): Box {
+/**
+ * Return a colour scale with an outline. Its labels and quantity are below the colours. The scale
+ * is wider than `room` only if its labels need more.
+ */
+export function rampBox(palette: FigureColors, scale: LegendScale, room: number): Box {
   const { color, labels, quantity = "", sample } = scale;
-  const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const widthOf = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
+  const [start, middle, end] = labels.map(widthOf) as [number, number, number];
+  const words = Math.max(widthOf(quantity), sample ? SAMPLE.width + 6 + widthOf(sample.name) : 0);
+  const width = Math.max(
+    2 * Math.max(start, end) + middle + 2 * LABELS_APART,
+    Math.min(room, Math.max(RAMP_WIDTH, words <= MAX_RAMP_WIDTH ? words : 0)),
+  );
+  const ramp = { x: 0, y: 0, width, height: 9 };
   const colors = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
   const label = (text: string, x: number, y: number, align: "start" | "middle" | "end"): Mark =>
     textMark(text, x, y, palette.muted, 11, { align });
-  const widthOf = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
-  const isLong = widthOf(quantity) > RAMP_WIDTH + MAX_RAMP_EXCESS;
-  const lines = isLong ? wrap(quantity, RAMP_WIDTH, widthOf) : [quantity].filter(Boolean);
+  const lines = wrap(quantity, width, widthOf);
   const sampleY = lines.length > 0 ? 37 + 15 * lines.length : 38;
   return {
-    width: RAMP_WIDTH,
+    width,
     height: sampleY + (sample ? 9 : -8),
     marks: [
       { kind: "rect", ...ramp, ramp: colors },
       { kind: "rect", ...ramp, stroke: palette.rule },
       label(labels[0], 0, 20, "start"),
-      label(labels[1], RAMP_WIDTH / 2, 20, "middle"),
-      label(labels[2], RAMP_WIDTH, 20, "end"),
-      ...lines.map((line, i) => label(line, RAMP_WIDTH / 2, 35 + 15 * i, "middle")),
-      ...(sample ? sampleMarks(palette, sample, sampleY) : []),
+      label(labels[1], width / 2, 20, "middle"),
+      label(labels[2], width, 20, "end"),
+      ...lines.map((line, i) => label(line, width / 2, 35 + 15 * i, "middle")),
+      ...(sample ? sampleMarks(palette, sample, width / 2, sampleY) : []),
     ],
   };
 }
@@ -336,7 +347,7 @@ export function joined(boxes: readonly Box[], gap: number, beside = false): Box 
  * Compose a figure: title, legend, picture, captions and colour scale.
  *
  * @param request options of a script. Without options, the figure is as on the screen.
- * @throws FigureError if the picture does not fit the requested width, or a requested font is not
+ * @throws FigureError if a mark does not fit the requested width, or a requested font is not
  *   installed.
  */
 export function composeFigure(parts: FigureParts, request?: FigureRequest): Scene {
@@ -348,7 +359,6 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const innerWidth = request?.width
     ? request.width / figureScale(request) - 2 * pad
     : Math.max(MIN_SCREEN_WIDTH, picture.width);
-  if (picture.width > Math.ceil(innerWidth)) throw tooNarrowError(request, picture.width + 2 * pad);
 
   // Other programs may draw the same text slightly wider, so 3% of the width stays free.
   const fitting = (width: number): number => 0.97 * width;
@@ -396,7 +406,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const subtitleBelow = title === "" ? `${captions.subtitle}. ` : "";
   const scales = hasLegend && !isPart ? (parts.scales ?? []) : [];
   const scale = joined(
-    scales.map((ramp) => rampBox(palette, ramp)),
+    scales.map((ramp) => rampBox(palette, ramp, innerWidth)),
     8,
   );
   if (hasCaption) {
@@ -437,7 +447,24 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
       description: `${captions.subtitle}. ${captions.sentence} ${captions.coverage}`,
     }),
   };
+  if (printed) checkWidth(scene, picture.width + 2 * pad, request);
   return printed ? scaled(scene, figureScale(request)) : scene;
+}
+
+/** Length in layout pixels by which a mark may exceed a figure, such as half the width of a line. */
+const MAX_EXCESS = 1;
+
+/**
+ * Check that all marks of a figure are inside it.
+ *
+ * @param pictureWidth width that the layout of the picture needs, with margins.
+ * @throws FigureError if a mark or the picture is wider than the figure.
+ */
+function checkWidth(scene: Scene, pictureWidth: number, request: FigureRequest | undefined): void {
+  const { left, right } = extentOf([...scene.back, ...scene.front]) ?? { left: 0, right: 0 };
+  const excess = Math.max(-left, 0) + Math.max(right - scene.width, 0);
+  const needed = Math.max(pictureWidth, scene.width + excess);
+  if (needed > scene.width + MAX_EXCESS) throw tooNarrowError(request, needed);
 }
 
 /** @param needed width that the figure needs, in layout pixels. */

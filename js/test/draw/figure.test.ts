@@ -1,7 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/figure";
+import { measureText } from "../../src/draw/canvas";
+import {
+  composeFigure,
+  type FigureParts,
+  type LegendScale,
+  rampBox,
+  wrap,
+} from "../../src/draw/figure";
 import type { FigureRequest } from "../../src/draw/figure-request";
-import type { Mark, RectMark, Scene, TextMark } from "../../src/draw/marks";
+import { fontOf, type Mark, type RectMark, type Scene, type TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
 import { PALETTES } from "../../src/ui/colors/palette";
 
@@ -47,6 +54,21 @@ describe("a figure with a set width", () => {
       composeFigure(partsOf(400, [rect(0, 400)]), { ...REQUEST, width: 320, fontSize: 10 });
     expect(compose).toThrow(/Pass width="\d+mm" or more/);
   });
+
+  it.each([
+    ["left", -20],
+    ["right", 180],
+  ])("rejects a mark beyond the %s edge of the picture", (_, x) => {
+    const compose = () =>
+      composeFigure(partsOf(200, [rect(x, 40)]), { ...REQUEST, width: 220, fontSize: 10 });
+    expect(compose).toThrow(/Pass width="\d+mm" or more/);
+  });
+
+  it("has a colour scale that is not wider", () => {
+    const scene = composeFigure(partsOf(90, [rect(0, 90)]), { ...REQUEST, width: 150 });
+    const ramp = scene.front.find((mark) => mark.kind === "rect" && mark.ramp) as RectMark;
+    expect(ramp.x + ramp.width).toBeLessThanOrEqual(150);
+  });
 });
 
 it("a figure without texts has them in the description of its file", () => {
@@ -68,13 +90,25 @@ it("a figure without a set width has no blank sides, and unchanged distances bet
 
 it("a long quantity below a colour scale is broken into lines", () => {
   const quantity = "negative ← thumbnails: ink = √linear weight → positive";
-  const { height, marks } = rampBox(PALETTES.light, {
+  const scale: LegendScale = {
     ...{ color: () => [0, 0, 0, 255], labels: ["−1", "0", "+1"], quantity },
-  });
+  };
+  const { height, marks } = rampBox(PALETTES.light, scale, 500);
   const lines = marks.filter((mark) => mark.kind === "text").slice(3);
   expect(lines.length).toBeGreaterThan(1);
   expect(lines.map(({ text }) => text).join(" ")).toBe(quantity);
   expect(Math.max(...lines.map(({ y }) => y))).toBeLessThan(height);
+});
+
+it("the words below a colour scale are not wider than the scale", () => {
+  const quantity = "negative ← integrated gradients → positive";
+  const scale: LegendScale = { color: () => [0, 0, 0, 255], labels: ["−1", "0", "+1"], quantity };
+  const { width, marks } = rampBox(PALETTES.light, scale, 500);
+  for (const mark of marks.filter((mark) => mark.kind === "text")) {
+    const half = measureText(mark.text, fontOf(mark)) / 2;
+    if (mark.align === "middle") expect(mark.x - half).toBeGreaterThanOrEqual(0);
+    if (mark.align === "middle") expect(mark.x + half).toBeLessThanOrEqual(width);
+  }
 });
 
 it("a word that is wider than a line breaks between characters", () => {

@@ -204,7 +204,7 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
   y += images.height;
   const scale = heatScale(content);
   if (scale) {
-    const box = rampBox(palette, scale);
+    const box = rampBox(palette, scale, width);
     marks.push(...translate(box.marks, 0, y));
     y += box.height + 12;
   }
