@@ -16,7 +16,6 @@ import type { Palette } from "../colors/palette";
 import { type BarScale, barMarks, NUMBER_SIZE, NUMBERS_APART, numberedBars } from "../plot/bars";
 import {
   capital,
-  isTiny,
   plainNumber,
   type Quantity,
   quotedAt,
@@ -179,14 +178,11 @@ export function errorText(error: number | null | undefined): string {
 }
 
 /**
- * Format an effect for a narrow space, without its standard error: "–" for null, "0" for a number
- * that would be rounded to 0, otherwise for example "−14.9". The value of a full bar determines the
- * number of decimals.
+ * Format an effect for a narrow space, without its standard error: "–" for null, otherwise for
+ * example "−14.9" or "−<0.1". The value of a full bar determines the number of decimals.
  */
 export function shortEffectText(scale: EffectScale, value: number | null): string {
-  if (value === null) return "–";
-  const quantity = quantityOfEffects(scale);
-  return isTiny(quantity, value) ? "0" : written(quantity, value);
+  return value === null ? "–" : written(quantityOfEffects(scale), value);
 }
 
 /** Format the value of a full bar, for example "14.9". */

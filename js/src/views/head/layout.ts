@@ -230,7 +230,7 @@ export function layOut(input: LayoutInput) {
   const query = columnOf(input, "query", tokenSize, margin);
   const key = columnOf(input, "key", tokenSize, margin);
   const effects = !input.effects ? 0 : small ? 30 : 56;
-  const effectNumbers = horizontal ? 14 : 38;
+  const effectNumbers = horizontal ? 14 : 46;
   const beside = effects > 0 ? effects + effectNumbers + gap : 0;
   const fixed = query.depth + key.depth + 6 * gap + beside;
   // In a horizontal layout, bars of signed numbers extend upwards and downwards.

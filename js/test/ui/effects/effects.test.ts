@@ -9,6 +9,7 @@ import {
   headEffectsOf,
   positionOn,
   scoreColumn,
+  shortEffectText,
   tokenEffect,
   tokenEffectsOf,
 } from "../../../src/ui/effects/effects";
@@ -76,6 +77,12 @@ describe("descriptions of effects", () => {
   sentences({
     "−14.9": effectText(scale, -14.86),
     none: effectText(scale, null),
+    "−14.9 −<0.1 +<0.1 0.0 –": [-14.86, -0.042, 4e-5, 0, null]
+      .map((value) => shortEffectText(scale, value))
+      .join(" "),
+    "+0.012 −<0.001 +<0.001 +0.002": [0.0117, -0.00042, 4e-5, 0.0016]
+      .map((value) => shortEffectText({ ...scale, end: 0.0117 }, value))
+      .join(" "),
     "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01, which 3 of 12 effects do not exceed.":
       effectsInWords(scale, "below heads"),
   });
