@@ -262,7 +262,9 @@ function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): str
   const isLimited = lines.total > MAX_LINES;
   // If `MAX_LINES` limits the lines, only strong lines are drawn, so the limit of visible weights
   // is not relevant.
-  const hasFaint = lines.invisibleShare >= 0.005 && !isLimited;
+  // "All lines" next to a share below 100% (see `formatShare`) would be a contradiction.
+  const minFaint = topK === null ? 1e-4 : 0.005;
+  const hasFaint = lines.invisibleShare >= minFaint && !isLimited;
   const least = hasFaint
     ? plainNumber(Number((MIN_VISIBLE * weights.maximum).toPrecision(2)))
     : threshold > 0

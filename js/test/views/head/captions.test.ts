@@ -169,6 +169,14 @@ describe("the share of the weight that is drawn", () => {
       { invisibleShare: 0.01 },
     ),
     "All lines drawn: 71% of the weight.": drawn({ topK: null }),
+    "Weights of at least 0.002 drawn: >99% of the weight.": drawn(
+      { topK: null },
+      { invisibleShare: 0.0002, shares: { ...shares, drawn: 0.9998, leftOut: 0 } },
+    ),
+    "All lines drawn: 100% of the weight.": drawn(
+      { topK: null },
+      { invisibleShare: 0.00005, shares: { ...shares, drawn: 0.99995, leftOut: 0 } },
+    ),
     "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
       drawn({ threshold: 0.01 }, { invisibleShare: 0.01, total: 394_752 }),
     "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “t2” (Esc clears).":
