@@ -62,7 +62,8 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
         re.compile(
             r"Pinned: “the” \(13\) to “street”, head 1\.0 in the unchanged run\. Weight 0\.92; "
             r"share of the value norm 0\.92; effect: cut before the softmax 17\.0 to −15\.5, "
-            r"larger than the noise \d[.\d]*e−\d\."
+            r"larger than the noise \d[.\d]*e−\d \(logit of “street” minus logit of “animal” "
+            r"after “the”\)\."
         )
     )
     # The picture shows the changed run. Switch to the difference and back.

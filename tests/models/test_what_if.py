@@ -330,9 +330,16 @@ def test_hidden_states_are_compared_in_words(decoder: tuple[Any, Any]) -> None:
     )
     sentence = ranked(view, av.Ablate(1, 0))["sentence"]
     after = av.intervene(bare, text, av.Ablate(1, 0), tokenizer=tokenizer).effect.after
-    [written] = re.findall(r"cosine similarity of 1 − ([\d.]+(?:e−\d+)?) with", sentence)
+    [written] = re.findall(r"cosine similarity of 1 − ([\d.]+(?:e−\d+)?), a", sentence)
     assert float(written.replace("−", "-")) == pytest.approx(1 - after, rel=0.05)
-    assert "with the unchanged ones: a change larger than the noise" in sentence
+    assert ", a change larger than the noise" in sentence
+    # The line of a pinned pair has the numbers of the sentence.
+    cut_sentence = ask(view, av.Knockout(6, 5, layers=1, heads=0))["sentence"]
+    pair = {"query": 6, "key": 5, "layer": 1, "head": 0}
+    [cut] = data_of_pair(view, **pair)["cuts"]
+    numbers = cut["description"].removeprefix("cut before the softmax ")
+    assert numbers.startswith("1 − ")
+    assert cut_sentence.endswith(f" {numbers}.")
     # A cut of a pair that the causal mask forbids changes nothing, or only by rounding.
     exact = copy.deepcopy(bare).double()
     view = av.HeadView(
@@ -340,7 +347,7 @@ def test_hidden_states_are_compared_in_words(decoder: tuple[Any, Any]) -> None:
     )
     for query in range(6):
         sentence = ask(view, av.Knockout(query, query + 1, layers=1, heads=2))["sentence"]
-        assert re.search(r"similarity of 1 − (0|\de−1\d|\d\.\de−1\d) with", sentence)
+        assert re.search(r"similarity of 1 − (0|\de−1\d|\d\.\de−1\d), a", sentence)
 
 
 def test_another_answer_to_the_same_changes_needs_no_run(

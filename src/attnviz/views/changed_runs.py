@@ -127,6 +127,7 @@ class _Run:
 class _Outcome:
     """Effect of changes, with sentences for the reader.
 
+    `numbers` has the answer before and after the changes and compares the effect with its noise.
     `unranked` has the same change of all heads, tokens or layers, if their effects are not known.
     It is None if the rank is known, or if the changes have none.
     """
@@ -134,6 +135,7 @@ class _Outcome:
     described: list[str]
     sentence: str
     effect: Effect
+    numbers: str
     unranked: SameChanges | None
 
 
@@ -384,6 +386,7 @@ class ChangedRuns:
         answer, outline = runner.answer_to(requested, run.outputs), runner.outline
         effect = effect_of(runner, answer, run.outputs, run.perturbed)
         described = [f"{description_of(one, outline.stack(one.stack))}." for one in changes]
+        numbers = _numbers(answer, effect)
         sentence = self._sentence(runner, changes, run, answer, effect)
         unranked = None
         if len(changes) == 1:
@@ -398,7 +401,7 @@ class ChangedRuns:
         # Remove an old effect of these changes first, because a page lists the effects in the order
         # in which they were last measured.
         self._outcomes.pop(changes, None)
-        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect, unranked)
+        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect, numbers, unranked)
         return run, outcome
 
     def _new_run(self, runner: Runner, changes: Changes) -> _Run:
@@ -441,8 +444,7 @@ class ChangedRuns:
     ) -> str:
         """Describe the effect of changes on the answer, and on the model's prediction if any."""
         begin = _begin(changes, runner.outline)
-        noise = f"{compare_to_noise(effect.change, effect.noise)}."
-        numbers = f"{format_change(effect.before, effect.after)}, {noise}"
+        numbers = _numbers(answer, effect)
         if effect.candidates_before:
             one, other = effect.candidates_before[0], effect.candidates_after[0]
             left = share_of(run.outputs, runner.reading.row, one.id)
@@ -450,15 +452,13 @@ class ChangedRuns:
             outcome = f"{self._subject} {'stays' if same else 'becomes'} {quote(other.text)}"
             of = "" if same else f"{quote(one.text)} "
             shares = f"({of}{one.probability:.2f} to {left:.2f})"
-            return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
+            return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}."
         if answer.of_hidden_states:
-            # By rounding, the similarity of equal states may also increase.
-            lost = format_small(max(0.0, -effect.change))
             return (
-                f"{begin}, the last hidden states have a cosine similarity of 1 − {lost} with the "
-                f"unchanged ones: a change {noise}"
+                f"{begin}, the last hidden states, compared with the unchanged ones, have a cosine "
+                f"similarity of {numbers}."
             )
-        return f"{begin}, the {effect.measure} goes from {numbers}"
+        return f"{begin}, the {effect.measure} goes from {numbers}."
 
     def _weights_of(
         self, runner: Runner, record: AttentionRecord, changes: Changes
@@ -536,9 +536,7 @@ class ChangedRuns:
             when = "before" if change.renormalize else "after"
             where = "" if change.heads is not None else f" in all heads of layer {change.layers}"
             where = " in all layers" if change.layers is None else where
-            numbers = format_change(effect.before, effect.after)
-            verdict = compare_to_noise(effect.change, effect.noise)
-            words = f"cut {when} the softmax{where} {numbers}, {verdict}"
+            words = f"cut {when} the softmax{where} {outcome.numbers}"
             cuts.append(Cut(description=words, measure=effect.measure))
         return cuts
 
@@ -575,6 +573,15 @@ def _subject(runner: Runner, position: int | None) -> str:
     if position is not None:
         return "the masked token"
     return "the next token" if runner.model.can_generate() else "the most likely last token"
+
+
+def _numbers(answer: Answer, effect: Effect) -> str:
+    """Format an answer before and after changes, and compare their effect with its noise."""
+    verdict = compare_to_noise(effect.change, effect.noise)
+    if not answer.of_hidden_states:
+        return f"{format_change(effect.before, effect.after)}, {verdict}"
+    # By rounding, the similarity of equal states may also increase.
+    return f"1 − {format_small(max(0.0, -effect.change))}, a change {verdict}"
 
 
 def _measure(effect: Effect) -> str:

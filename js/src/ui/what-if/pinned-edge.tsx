@@ -47,18 +47,14 @@ function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | n
  * can get it.
  *
  * @param live whether a kernel can answer. If false, a missing number is not in the page.
- * @param named description of the answer that the panel "What if" measures. An effect on this
- *   answer is written without the description.
  */
-export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
+export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] {
   const both = "share of the value norm and effect of cutting it:";
   if (!header) return [`${both} ${live ? "loading" : "not in this page"}`];
   const { model, share, share_problem: why, cuts } = header;
   if (model === "waits") return [`${both} open “What if the attention were changed?”`];
   const asks = "press “What if this edge were cut?”";
-  const effects = cuts.map(({ description: words, measure }) =>
-    measure === named ? words : `${words} (${measure})`,
-  );
+  const effects = cuts.map(({ description, measure }) => `${description} (${measure})`);
   return [
     `share of the value norm ${share === null ? `unknown: ${why}` : formatWeight(share)}`,
     effects.length > 0
@@ -100,7 +96,6 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
   const { changedRun } = record;
   const { live } = source.transport;
   const runs = common.runs_model.value;
-  const outcome = changedRun.latest.value;
   // The question contains the number of the record, so that the weight is requested again when
   // another record replaces this one.
   const pinned = useComputed(() => {
@@ -146,7 +141,7 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
   );
   const unchanged = changedRun.shown.value === "before" ? "" : " in the unchanged run";
   const header = live ? answered : (carried ?? null);
-  const numbers = live && !runs ? [] : edgeInWords(header, live, outcome?.content?.measure);
+  const numbers = live && !runs ? [] : edgeInWords(header, live);
   const parts = [weight ?? "weight …", ...numbers];
   return (
     <p class="av-muted av-pinned-edge" role="status">
