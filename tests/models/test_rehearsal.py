@@ -31,7 +31,7 @@ def run(plugin: str, *arguments: str) -> None:
     assert " passed" in ran.stdout
 
 
-FILES = ("tests/models/test_cuda.py", "tests/models/test_on_a_device.py")
+FILES = [f"tests/models/test_{name}.py" for name in ("cuda", "on_a_device", "views_on_a_device")]
 
 
 @pytest.mark.timeout(300)
