@@ -464,6 +464,18 @@ def assert_trees_close(result: Any, expected: Any, where: str) -> None:
         np.testing.assert_allclose(one, other, atol=limit, rtol=0, err_msg=where)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [blocks, *(pytest.param(make, marks=pytest.mark.slow) for make in (linear_layers, indexer))],
+)
+def test_other_layers_are_copied_to_the_host(make: Callable[[], Any]) -> None:
+    model = make()
+    own: Any = av.extract(model, IDS)
+    record: Any = av.extract(model.to(DEVICE), IDS)
+    for name in own.stacks:
+        assert_trees_close(record.to_numpy(name), own.to_numpy(name), name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [partial(make_model, "llama"), linear_layers, mamba, indexer, blocks]
@@ -492,7 +504,7 @@ def test_models_with_other_layers(make: Callable[[], Any]) -> None:
         record: Any = av.extract(model, IDS, device=None)
         generated: Any = av.extract(model, IDS, generate=3, device=None)
         statistics = av.head_statistics(model, [IDS, IDS.flip(1)])
-        found: dict[str, Any] = {
+        results_by_name: dict[str, Any] = {
             "effects": av.head_effects(model, IDS, answer=PAIR).values,
             "tokens": av.token_effects(model, IDS, answer=PAIR).values[:-1],
             "value norms": av.attribute(model, IDS, method="value norm").to_numpy(),
@@ -500,16 +512,16 @@ def test_models_with_other_layers(make: Callable[[], Any]) -> None:
             "direct": av.attribute(model, IDS, method="direct", answer=PAIR).to_numpy(),
         }
         for name, stack in record.stacks.items():
-            found[f"{name} weights"] = record.to_numpy(name)
+            results_by_name[f"{name} weights"] = record.to_numpy(name)
             if stack.ranks:
                 continue
-            found[f"{name} generated"] = generated.to_numpy(name)
-            found[f"{name} statistics"] = statistics.stack(name).mean("entropy")
+            results_by_name[f"{name} generated"] = generated.to_numpy(name)
+            results_by_name[f"{name} statistics"] = statistics.stack(name).mean("entropy")
             for options in ({"factor": 0.0}, {"mean_of": [IDS.flip(1)]}):
                 change = av.Ablate(layers=stack.layers[0], heads=0, stack=name, **options)
                 effect = av.intervene(model, IDS, change, answer=PAIR).effect
-                found[f"{name} {options}"] = effect.after
-        return found
+                results_by_name[f"{name} {options}"] = effect.after
+        return results_by_name
 
     expected = results()
     model.to(DEVICE)
