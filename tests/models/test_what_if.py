@@ -330,7 +330,7 @@ def test_hidden_states_are_compared_in_words(decoder: tuple[Any, Any]) -> None:
     )
     sentence = ranked(view, av.Ablate(1, 0))["sentence"]
     after = av.intervene(bare, text, av.Ablate(1, 0), tokenizer=tokenizer).effect.after
-    [written] = re.findall(r"cosine similarity of 1 − ([\d.]+(?:e−\d+)?), a", sentence)
+    [written] = re.findall(r"all tokens, .* similarity of 1 − ([\d.]+(?:e−\d+)?), a", sentence)
     assert float(written.replace("−", "-")) == pytest.approx(1 - after, rel=0.05)
     assert ", a change larger than the noise" in sentence
     # The line of a pinned pair has the numbers of the sentence.

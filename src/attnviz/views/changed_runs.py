@@ -455,8 +455,8 @@ class ChangedRuns:
             return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}."
         if answer.of_hidden_states:
             return (
-                f"{begin}, the last hidden states, compared with the unchanged ones, have a cosine "
-                f"similarity of {numbers}."
+                f"{begin}, the last hidden states of all tokens, compared with the unchanged ones, "
+                f"have a cosine similarity of {numbers}."
             )
         return f"{begin}, the {effect.measure} goes from {numbers}."
 

@@ -176,7 +176,10 @@ function Rank({ context, unranked }: { context: RecordContext; unranked: string 
         (ranks.value ? (
           `Measuring the same change of all ${unranked} …`
         ) : (
-          <Chip onClick={compare}>Compare with the same change of all {unranked}</Chip>
+          <>
+            <Chip onClick={compare}>Compare with the same change of all {unranked}</Chip> to see
+            whether this effect is large
+          </>
         ))}
     </p>
   );

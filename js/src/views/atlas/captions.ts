@@ -42,12 +42,17 @@ function signed(value: number, decimals: number): string {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** Return "0.98 ± 0.01", "0.98 ± <0.01" for a smaller error, or "0.98" if the error is null. */
+/**
+ * Return "0.98 ± 0.01", "0.98 ± <0.01" for a smaller error, or "0.98" if the error is null. Return
+ * "0" for an exact zero and "<0.01" if both numbers would be written as zeros.
+ */
 export function withError(mean: number, error: number | null): string {
   const decimals = decimalsOf(mean, error ?? 0);
   const number = signed(mean, decimals);
   if (error === null) return number;
   const least = 10 ** -decimals;
+  if (mean === 0 && error === 0) return "0";
+  if (error < least / 2 && mean > 0 && mean < least / 2) return `<${least.toFixed(decimals)}`;
   if (error < least / 2) return `${number} ± <${least.toFixed(decimals)}`;
   return `${number} ± ${error.toFixed(decimals)}`;
 }
@@ -86,7 +91,7 @@ export function evidenceInWords({ baseline, difference, low, high, p, texts }: A
   const decimals = decimalsOf(difference, (high - low) / 4);
   const interval = [low, high].map((end) => signed(end, decimals)).join(" to ");
   return (
-    `${signed(difference, decimals)} above its baseline of ${signed(baseline, 2)}, ` +
+    `${signed(difference, decimals)} above its baseline of ${signed(baseline, decimals)}, ` +
     `95% interval ${interval}, ${pInWords(p)} after correction, ${several(texts, "text")}`
   );
 }

@@ -183,18 +183,20 @@ describe("captions", () => {
     [0, 0],
     [0.153868, 5e-7],
     [0.000079, 2e-6],
+    [0.000002, 1e-6],
+    [0.0031, 1e-9],
   ];
   const sample = listedInWords(0, 100, "sampled", [-3, -3], false);
   const strongest = listedInWords(4, 50, "strongest", [-3, 2], true);
   sentences({
     // A mean is written with as many digits as its error.
-    "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0.00 ± <0.01, 0.15 ± <0.01, 0.00008 ± <0.00001": figures
-      .map(([mean, error]) => withError(mean, error))
-      .join(", "),
+    "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0, 0.15 ± <0.01, 0.00008 ± <0.00001, <0.00001, <0.01":
+      figures.map(([mean, error]) => withError(mean, error)).join(", "),
     "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts":
       evidenceInWords(role),
-    // The interval is narrow, so two decimals would show two equal ends.
-    "0.8614 above its baseline of 0.25, 95% interval 0.8612 to 0.8616, p < 1e−6 after correction, 3 texts":
+    // The interval is narrow, so two decimals would show two equal ends. The baseline has as many
+    // digits as the difference, so that their sum is the score.
+    "0.8614 above its baseline of 0.2500, 95% interval 0.8612 to 0.8616, p < 1e−6 after correction, 3 texts":
       evidenceInWords({ ...role, difference: 0.8614, low: 0.8612, high: 0.8616 }),
     "×·×·× bits": ["share", "factor", "bits"].map((unit) => `×${unitInWords(unit)}`).join("·"),
     "Attends to it.": definitionInWords("attends to it"),
