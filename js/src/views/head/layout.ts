@@ -230,7 +230,8 @@ export function layOut(input: LayoutInput) {
   const query = columnOf(input, "query", tokenSize, margin);
   const key = columnOf(input, "key", tokenSize, margin);
   const effects = !input.effects ? 0 : small ? 30 : 56;
-  const effectNumbers = horizontal ? 14 : 46;
+  // Numbers with "<" are wider than this, but their bars leave the room beside the zero line free.
+  const effectNumbers = horizontal ? 14 : 38;
   const beside = effects > 0 ? effects + effectNumbers + gap : 0;
   const fixed = query.depth + key.depth + 6 * gap + beside;
   // In a horizontal layout, bars of signed numbers extend upwards and downwards.
