@@ -366,10 +366,10 @@ def test_source_date_epoch_makes_pdfs_equal(
 def test_the_pdf_is_one_page_of_vectors_and_text_with_its_fonts(saved: Path) -> None:
     [page] = pypdf.PdfReader(saved / "x.pdf").pages
     width, height = float(page.mediabox.width), float(page.mediabox.height)
-    assert width == pytest.approx(84 / 25.4 * 72, abs=0.2)
+    assert width == pytest.approx(84 / 25.4 * 72, abs=0.01)
     root = ET.parse(saved / "x.svg").getroot()  # noqa: S314 - our own file
     ratio = float(root.get("height", "")) / float(root.get("width", ""))
-    assert height / width == pytest.approx(ratio, rel=0.003)
+    assert height / width == pytest.approx(ratio, rel=0.0001)
     fonts = [font.get_object() for font in page["/Resources"]["/Font"].values()]  # type: ignore[index]
     assert fonts
     for font in fonts:

@@ -72,11 +72,12 @@ _PNG = (
 }"""
 )
 _SVG_NAMES = "{http://www.w3.org/2000/svg}"
-# HTML document with a figure. It is printed as a PDF of one page with the size of the figure. Bold
-# text of a font without bold letters is not made bold, because it would be a Type 3 font.
+# HTML document with a figure in the upper left corner. It is printed as a PDF of one page, which is
+# a little larger than the figure, because the browser rounds its size. `_crop` removes the rest.
+# Bold text of a font without bold letters is not made bold, because it would be a Type 3 font.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-@page {{ size: {width}px {height}px; margin: 0; }}
+@page {{ size: calc({width}px + 2px) calc({height}px + 2px); margin: 0; }}
 html, body {{ margin: 0; padding: 0; background: {ground}; font-synthesis: none; }}
 svg {{ display: block; width: {width}px; height: {height}px; }}
 </style></head><body>{svg}</body></html>"""
@@ -189,8 +190,7 @@ def _pdf(tab: Page, svg: str) -> bytes:
         raise RuntimeError("the browser closed while it drew the figure")
     # Disable scripts, because the figure contains tokens of untrusted texts.
     printed = browser.new_context(java_script_enabled=False).new_page()
-    # The size of the PDF page is rounded and may be a little larger than the figure. Fill the rest
-    # with the background color of the figure.
+    # A PDF that `_crop` leaves unchanged has the background color of the figure at its edges.
     ground = root.find(f"{_SVG_NAMES}rect[@width='100%']")
     printed.set_content(
         _PRINTED.format(
@@ -202,7 +202,25 @@ def _pdf(tab: Page, svg: str) -> bytes:
         )
     )
     pdf = printed.pdf(prefer_css_page_size=True, print_background=True, page_ranges="1")
-    return _set_dates(pdf, os.environ.get("SOURCE_DATE_EPOCH"))
+    return _set_dates(_crop(pdf, width, height), os.environ.get("SOURCE_DATE_EPOCH"))
+
+
+def _crop(pdf: bytes, width: float, height: float) -> bytes:
+    """Crop the page of a PDF at the right and below to a size in CSS pixels. Return the new PDF.
+
+    The browser rounds the size of a page to about 1 point. The new size is as long as the text that
+    it replaces, so the positions in the file's index stay right. It has room because it replaces
+    the order of the tab key, too, which has no meaning in a page without links. If the browser did
+    not write this order, the page stays as it is.
+    """
+
+    def cropped(match: re.Match[bytes]) -> bytes:
+        top = float(match[1])
+        box = f"/MediaBox [0 {top - height * 0.75:.3f} {width * 0.75:.3f} {match[1].decode()}]"
+        return (box.encode() + match[2]).ljust(len(match[0]))
+
+    pattern = rb"/MediaBox \[0 0 [\d.]+ ([\d.]+)\]([^>]*?)\n/Tabs /S"
+    return re.sub(pattern, cropped, pdf, count=1)
 
 
 def _set_dates(pdf: bytes, epoch: str | None) -> bytes:
