@@ -283,6 +283,8 @@ def test_a_figure_that_does_not_fit_is_refused_with_a_sufficient_width(
         ("head", {"key": "street"}),
         ("matrix", {}),
         ("matrix", {"token": -1, "key": "street"}),
+        # Several figures in one. The one that needs most decides.
+        ("dashboard", {}),
     ],
 )
 def test_a_narrow_figure_is_complete_or_refused_with_a_sufficient_width(
@@ -290,7 +292,8 @@ def test_a_narrow_figure_is_complete_or_refused_with_a_sufficient_width(
 ) -> None:
     model, tokenizer = av.demos.load("decoder")
     record = av.extract(model, "the dog crossed the street", tokenizer=tokenizer)
-    view = {"head": av.HeadView, "matrix": av.MatrixView}[name](record, layer=1, heads=[0], **look)
+    views = {"head": av.HeadView, "matrix": av.MatrixView, "dashboard": av.Dashboard}
+    view = views[name](record, layer=1, heads=[0], **look)
     refused = set()
     for width, points in [(20, 8), (30, 8), (40, 8), (50, 8), (84, 12), (84, 14), (84, 18)]:
         try:

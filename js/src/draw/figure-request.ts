@@ -30,6 +30,8 @@ export interface FigureRequest {
   legend: boolean;
   /** Whether the figure is a part of another one, which has its captions and its colour scale. */
   isPart?: boolean;
+  /** Number of columns of the figure of which this is one, and the gap between them. */
+  columns?: { count: number; gap: number };
   /** "transparent" or "#rrggbb". */
   background?: string | undefined;
   /**
@@ -40,9 +42,19 @@ export interface FigureRequest {
   colors?: readonly string[] | undefined;
 }
 
-/** Error for a figure that cannot be drawn with the requested options. Users see its message. */
+/**
+ * Error for a figure that cannot be drawn with the requested options. Users see its message.
+ * `width` is the width in CSS pixels that would suffice, or 0 if the width is not the reason.
+ */
 export class FigureError extends Error {
   override name = "FigureError";
+
+  constructor(
+    message: string,
+    readonly width = 0,
+  ) {
+    super(message);
+  }
 }
 
 /**

@@ -471,11 +471,14 @@ function checkWidth(scene: Scene, pictureWidth: number, request: FigureRequest |
 function tooNarrowError(request: FigureRequest | undefined, needed: number): FigureError {
   const scale = figureScale(request);
   const points = PRINT_FONT_SIZE * scale * 0.75;
-  const mm = Math.ceil((needed * scale * 25.4) / 96);
+  const { count, gap } = request?.columns ?? { count: 1, gap: 0 };
+  const width = needed * scale * count + gap * (count - 1);
+  const mm = Math.ceil((width * 25.4) / 96);
   const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * scale)) * 10) / 10;
   const smaller = fitting >= 5 ? `, or font_size=${fitting}` : "";
   return new FigureError(
     `width is too small for this picture with text of ${Number(points.toPrecision(3))} points. ` +
       `Pass width="${mm}mm" or more${smaller}, or show fewer tokens, layers or heads.`,
+    width,
   );
 }

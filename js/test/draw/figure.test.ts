@@ -55,6 +55,20 @@ describe("a figure with a set width", () => {
     expect(compose).toThrow(/Pass width="\d+mm" or more/);
   });
 
+  it("names the width of the page if the figure is one of its columns", () => {
+    // The picture of 400 layout pixels has margins of 3. With text of 10 pixels, one is a pixel.
+    const columns = { count: 2, gap: 20 };
+    const compose = () =>
+      composeFigure(partsOf(400, [rect(0, 400)]), {
+        ...REQUEST,
+        width: 320,
+        fontSize: 10,
+        columns,
+      });
+    const mm = Math.ceil((2 * 406 + 20) * (25.4 / 96));
+    expect(compose).toThrow(`Pass width="${mm}mm" or more`);
+  });
+
   it.each([
     ["left", -20],
     ["right", 180],

@@ -6,7 +6,7 @@ import { computed, signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Figure, pictureWidth } from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
+import { FigureError, type FigureRequest } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf, translate } from "../../draw/marks";
 import { drawnYet } from "../exports/exports";
 import {
@@ -42,13 +42,26 @@ export function usePanes<S extends RecordState>({ common, controls }: ViewContex
         names.every((name) => drawnIds.value.get(name)),
       exporter,
       figures: (names: readonly string[]): Promise<Figure[]> =>
-        Promise.all(names.map(async (name) => exporter(name).figure())),
+        allFigures(names.map(async (name) => exporter(name).figure())),
       setRoot: (name: string, root: AttnvizElement) => void roots.set(name, root),
       setDrawn: (name: string, drawnId: string | null): void => {
         drawnIds.value = new Map(drawnIds.peek()).set(name, drawnId);
       },
     };
   }, []);
+}
+
+/**
+ * Wait for the figures of all panes.
+ *
+ * @throws FigureError of the pane that needs the largest width, so that its advice is sufficient.
+ */
+async function allFigures(figures: readonly Promise<Figure>[]): Promise<Figure[]> {
+  const settled = await Promise.allSettled(figures);
+  const widthOf = (error: unknown) => (error instanceof FigureError ? error.width : Infinity);
+  const errors = settled.flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
+  if (errors.length > 0) throw errors.sort((a, b) => widthOf(b) - widthOf(a))[0];
+  return await Promise.all(figures);
 }
 
 /**
@@ -61,7 +74,11 @@ export function paneRequest(
   columns: number,
 ): FigureRequest | undefined {
   if (!request?.width) return request;
-  return { ...request, width: (request.width - (columns - 1) * PANE_GAP) / columns };
+  return {
+    ...request,
+    width: (request.width - (columns - 1) * PANE_GAP) / columns,
+    columns: { count: columns, gap: PANE_GAP },
+  };
 }
 
 /** Render one view inside a shared frame. */
