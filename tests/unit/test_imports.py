@@ -124,17 +124,14 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
-    """Yield the full names of the modules and objects that a file imports.
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the full names of the modules and objects that a file imports, also in functions.
 
-    Imports under `TYPE_CHECKING` are left out. With `at_load`, imports in functions are, too.
+    Imports under `TYPE_CHECKING` are left out.
     """
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda) if at_load else ()
     waiting: list[ast.AST] = [tree_of(path)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, functions):
-            continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             waiting += node.orelse
             continue
@@ -190,8 +187,6 @@ def test_imports_have_no_cycles() -> None:
         ): path
         for path in FILES
     }
-    uses = {
-        name: set(imports_of(path, at_load=True)) & set(modules) for name, path in modules.items()
-    }
+    uses = {name: set(imports_of(path)) & set(modules) for name, path in modules.items()}
     # If modules import each other in a cycle, `prepare` raises an error that names them.
     TopologicalSorter(uses).prepare()

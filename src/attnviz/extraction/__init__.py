@@ -28,6 +28,7 @@ from attnviz.extraction.options import (
 )
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
+from attnviz.record.record import load as load_record
 from attnviz.record.storage.spool import SpoolFolders
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import part_of, report, with_progress
@@ -273,4 +274,7 @@ def _record_batch(
         records = record_batch(encoder, batch, options=options, spools=spools)
         # Each spool writes one record to a folder. Some models treat all rows of a batch as one
         # example. Then there is only one record, and the other spools stay unused.
-        return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
+        used = spools[: len(records)]
+        for spool, record in zip(used, records, strict=True):
+            spool.finish(record)
+        return [load_record(spool.folder) for spool in used]

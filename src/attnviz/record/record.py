@@ -22,12 +22,19 @@ from attnviz.record.from_arrays.queries_keys import create_layers, create_stack
 from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import check_image
+from attnviz.record.sources import Sources, find_sources
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
+from attnviz.record.storage.page_file import is_page, read_page
+from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
+from attnviz.record.storage.schema import FORMAT, parts_from_arrays, record_to_arrays
+from attnviz.record.storage.spool import INDEX, read_folder
+from attnviz.record.table import create_table, require_pandas
 from attnviz.record.tokens import Candidate, Tokens, quote
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
     as_list,
+    as_path,
     encodable,
     existing_name,
     format_numbers,
@@ -40,8 +47,6 @@ from attnviz.utils.refusals import short_refusals
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from attnviz.record.sources import Sources
 
 
 class AttentionRecord:
@@ -564,8 +569,6 @@ class AttentionRecord:
         2     1           a         a     1.0   1.0
         3     1           b         b     0.9   0.9
         """
-        from attnviz.record.table import create_table, require_pandas
-
         require_pandas()
         import pandas as pd
 
@@ -645,8 +648,6 @@ class AttentionRecord:
         >>> sources.query, sources.means.round(2).tolist(), sources.baseline.tolist()
         (1, [0.06, 0.94, 0.0], [0.5, 0.5, 0.0])
         """
-        from attnviz.record.sources import find_sources
-
         predicted = (name for name, one in self.stacks.items() if one.query_tokens.predictions)
         return find_sources(self.stack(stack or next(predicted, None)), token)
 
@@ -675,9 +676,6 @@ class AttentionRecord:
             nor queries and keys, such as layers with replaced weights. Linear layers, and merged
             words and differences of stored layers, need no computed weights.
         """
-        from attnviz.record.storage.safetensors_file import write_arrays
-        from attnviz.record.storage.schema import record_to_arrays
-
         check_mapped(self.mapped_files)
         header, arrays = record_to_arrays(self)
         return write_arrays(path, header, arrays)
@@ -761,12 +759,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     >>> import attnviz as av
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
-    from attnviz.record.storage.page_file import is_page, read_page
-    from attnviz.record.storage.safetensors_file import read_arrays, saved_file
-    from attnviz.record.storage.schema import FORMAT, record_from_arrays
-    from attnviz.record.storage.spool import INDEX, read_folder
-    from attnviz.utils.arguments import as_path
-
     location = as_path("path", path, "file or folder")
     location = location.parent if location.name == INDEX else saved_file(location)
     page = is_page(location)
@@ -787,7 +779,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
             "saved it."
         )
     try:
-        record = record_from_arrays(header, arrays)
+        record = AttentionRecord(**parts_from_arrays(header, arrays))
     except Exception as error:  # A damaged header can cause any error.
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"

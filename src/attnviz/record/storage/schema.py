@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import numpy as np
@@ -32,10 +32,12 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.linear import LinearAttention, SelectiveAttention
 from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.ranks import BlockRanks, IndexerRanks, SummaryRanks
-from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Tokens
 from attnviz.record.units import UnitAttention, in_units
+
+if TYPE_CHECKING:
+    from attnviz.record.record import AttentionRecord
 
 #: Version of the file format. Files with another version cannot be loaded.
 FORMAT = 3
@@ -96,8 +98,18 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     return header, writer.arrays
 
 
-def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
-    """Create a record from the result of `record_to_arrays`.
+class RecordParts(TypedDict):
+    """Arguments of `AttentionRecord`."""
+
+    stacks: dict[str, AttentionStack]
+    model: str
+    notes: list[str]
+    images: list[NDArray[np.uint8]]
+    classes: list[Candidate]
+
+
+def parts_from_arrays(header: _Header, arrays: _Arrays) -> RecordParts:
+    """Return the arguments of a record from the result of `record_to_arrays`.
 
     Raise an exception of any type if the header is invalid or does not fit the arrays.
     """
@@ -124,12 +136,13 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
                 if (gates := arrays.get(f"{fields['name']}/{number}/gates")) is not None
             },
         )
-    notes = msgspec.convert(header["notes"], list[str])
-    images = [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))]
-    classes = msgspec.convert(header.get("classes", []), list[Candidate])
-    return AttentionRecord(
-        stacks, model=header["model"], notes=notes, images=images, classes=classes
-    )
+    return {
+        "stacks": stacks,
+        "model": header["model"],
+        "notes": msgspec.convert(header["notes"], list[str]),
+        "images": [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))],
+        "classes": msgspec.convert(header.get("classes", []), list[Candidate]),
+    }
 
 
 class _Writer:

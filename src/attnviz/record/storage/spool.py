@@ -14,11 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnviz.record.record import AttentionRecord, load
 from attnviz.record.storage.safetensors_file import (
     CHECKSUM,
     MAX_ALWAYS_CHECKED,
@@ -33,6 +32,9 @@ from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.arguments import as_path
 from attnviz.utils.cleanup import Cleanup
 
+if TYPE_CHECKING:
+    from attnviz.record.record import AttentionRecord
+
 INDEX = "index.safetensors"
 
 
@@ -45,7 +47,8 @@ class Spool:
     >>> spool = Spool("long")                                       # doctest: +SKIP
     >>> spool.begin()                                               # doctest: +SKIP
     >>> written = spool.write("layers.0", {"queries": ..., "keys": ...})  # doctest: +SKIP
-    >>> record = spool.finish(record)                               # doctest: +SKIP
+    >>> spool.finish(record)                                        # doctest: +SKIP
+    >>> record = av.load("long")                                    # doctest: +SKIP
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -120,8 +123,8 @@ class Spool:
         self._remove(list(self._files))
         self._written = {}
 
-    def finish(self, record: AttentionRecord) -> AttentionRecord:
-        """Write the index. Return the record of the folder, with all arrays memory-mapped.
+    def finish(self, record: AttentionRecord) -> None:
+        """Write the index. The folder can then be loaded, with all arrays memory-mapped.
 
         `record` contains the arrays that `write` returned. They are not written again. All other
         arrays of `record` are stored in the index. Files of which `record` contains no array are
@@ -140,7 +143,6 @@ class Spool:
         self._remove(self._files.keys() - layers.keys())
         with self._naming():
             write_arrays(self.folder / INDEX, header | {"layers": layers}, index_arrays)
-        return load(self.folder)
 
     def discard(self) -> None:
         """Remove all written files, unless `finish` has completed the record.

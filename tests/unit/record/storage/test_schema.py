@@ -51,7 +51,8 @@ def spooled(record: AttentionRecord, folder: Path) -> AttentionRecord:
     """Write a record to a folder with `Spool`, and return a record that reads the folder."""
     spool = Spool(folder)
     spool.begin()
-    return spool.finish(record)
+    spool.finish(record)
+    return load(spool.folder)
 
 
 @pytest.fixture
