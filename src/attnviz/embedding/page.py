@@ -24,6 +24,7 @@ from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, describe_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
+from attnviz.pages.colors import LIGHT, rgb_of
 from attnviz.pages.html import check_size_without_data, document
 from attnviz.pages.limits import check_top_keys, format_megabytes
 from attnviz.pages.picture import SIDES, Cells, draw_grid
@@ -44,12 +45,16 @@ _BINS = 32
 _MIN_SHARE = 0.8
 
 # Colours of the cells of a picture: the background, three densities of queries, and three densities
-# of keys. They are the colours of the light theme in palette.ts.
-_QUERY_KEY_COLORS = 255 - np.array(
+# of keys.
+_WHITE = rgb_of(LIGHT["background"])
+_QUERY_KEY_COLORS = np.array(
     [
-        (0, 0, 0),
-        *(np.array([71, 183, 237]) * share for share in (0.4, 0.7, 1.0)),
-        *(np.array([235, 193, 53]) * share for share in (0.4, 0.7, 1.0)),
+        _WHITE,
+        *(
+            _WHITE + share * (rgb_of(color) - _WHITE)
+            for color in LIGHT["heads"][:2]
+            for share in (0.4, 0.7, 1.0)
+        ),
     ]
 )
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from attnviz.analysis.heads import all_head_scores, measures_of
 from attnviz.analysis.measures import MEASURES
+from attnviz.pages.colors import DARK, LIGHT
 from attnviz.pages.encoding import check_record, embed_maps, embed_weights
 from attnviz.pages.limits import (
     PagePrecision,
@@ -119,8 +120,8 @@ JavaScript enabled, in
 </html>
 """
 _STATIC = Path(__file__).parents[1] / "static"
-_LIGHT, _DARK = "#ffffff", "#17181c"
-_INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
+_LIGHT, _DARK = LIGHT["background"], DARK["background"]
+_INK = {_LIGHT: LIGHT["ink"], _DARK: DARK["ink"]}
 # Style of a page whose theme is "auto". If the page is in a frame and the document around the frame
 # sends a theme, note.js sets the attribute "theme". Without this attribute, the page has the theme
 # of the operating system.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
+from attnviz.pages.colors import LIGHT, WEIGHT_STOPS, rgb_of
 from attnviz.record.pooling import join_signs, pool_max, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
@@ -27,20 +28,10 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace
 
-# Colors of heat maps in the light theme of the views. They must be the same as in palette.ts and
-# color-scales.ts in js/src/ui/colors.
-_BACKGROUND = np.array([255, 255, 255], np.float64)
-_FRAME = np.array([223, 226, 232], np.float64)
-_POSITIVE = np.array([27, 106, 179], np.float64)
-_NEGATIVE = np.array([217, 111, 14], np.float64)
-_WEIGHTS = np.array(
-    [
-        *((237, 244, 241), (194, 230, 214), (134, 208, 186), (73, 176, 172), (55, 137, 165)),
-        *((60, 99, 148), (64, 64, 111), (42, 31, 63), (18, 10, 26)),
-    ],
-    np.float64,
-)
-
+# Colors of heat maps in the light theme of the views.
+_BACKGROUND, _FRAME = rgb_of(LIGHT["background"]), rgb_of(LIGHT["rule"])
+_SIGNS = [rgb_of(LIGHT[sign]) for sign in ("positive", "negative")]
+_WEIGHTS = np.array([rgb_of(color) for color in WEIGHT_STOPS])
 
 # Numbers of colors for the values of a heat map: in a PNG with 4 bits per pixel (16 colors), and in
 # an array of `draw_heads_picture` (256 colors). The other two colors are those of the background
@@ -252,7 +243,7 @@ def make_palette(*, signed: bool, num_levels: int = _LEVELS) -> NDArray[np.float
     """Return the colors for the indices that `to_color_levels` returns, (1 + num_levels, 3)."""
     if signed:
         shares = np.linspace(0, 1, num_levels // 2 + 1)[1:, None]
-        colors = [shares * end + (1 - shares) * _BACKGROUND for end in (_POSITIVE, _NEGATIVE)]
+        colors = [shares * end + (1 - shares) * _BACKGROUND for end in _SIGNS]
         return np.vstack([_BACKGROUND, *colors])
     stops = np.linspace(0, 1, len(_WEIGHTS))
     shares = np.linspace(0, 1, num_levels + 1)[1:]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
+from attnviz.pages.colors import LIGHT
 from attnviz.pages.picture import (
     add_title,
     describe_scale,
@@ -70,7 +71,7 @@ _MAX_CHARACTERS = 14
 # Angle in degrees between the horizontal and the labels of columns.
 _ANGLE = 55
 # Colors of labels, of the texts at the color scale, and of the frames around maps.
-_INK, _MUTED, _FRAME = "#1c1f26", "#5b6270", "#c9ced8"
+_INK, _MUTED, _FRAME = LIGHT["ink"], LIGHT["muted"], "#c9ced8"
 
 # Characters that XML does not allow.
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -182,7 +183,7 @@ def draw_heads_still(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{total_width}" height="{total_height}" '
         f'viewBox="0 0 {total_width} {total_height}" font-size="{_FONT_SIZE}" '
         'font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace">'
-        f'<rect width="{total_width}" height="{total_height}" rx="6" fill="#ffffff"/>'
+        f'<rect width="{total_width}" height="{total_height}" rx="6" fill="{LIGHT["background"]}"/>'
         f"{''.join(parts)}{legend}</svg>"
     )
 

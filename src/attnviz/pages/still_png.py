@@ -15,6 +15,8 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from attnviz.pages.colors import LIGHT
+
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
@@ -62,7 +64,7 @@ def draw_still_png(still: str) -> bytes | None:
         if isinstance(block, str):
             # The first line is the title.
             names = _WORDS if number else _WORDS_BOLD
-            pen.text((edge, top), block, fill="#1c1f26", font=_font(names, _FONT_SIZE, block))
+            pen.text((edge, top), block, fill=LIGHT["ink"], font=_font(names, _FONT_SIZE, block))
         else:
             canvas.paste(block, (edge, top))
         top += height

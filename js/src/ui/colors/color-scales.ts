@@ -8,6 +8,7 @@
  * a scale: from 0 to 1 or, for signed numbers, from -1 to 1.
  */
 
+import { numberStops, weightStops } from "../../../../src/attnviz/pages/colors.json";
 import { hexOf, type Palette, rgbOf, type ThemeName } from "./palette";
 
 /** Linear or logarithmic relation between a weight and its position on the colour scale. */
@@ -20,16 +21,7 @@ export type ColorScale = "linear" | "log";
  * hues. Only the weight 0 has the background colour, so a masked pair does not look like a small
  * weight.
  */
-const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
-  light: [
-    0xedf4f1, 0xcbe9db, 0xa9ddca, 0x86d0ba, 0x69c0b3, 0x49b0ac, 0x3f9ca9, 0x3788a5, 0x3b749c,
-    0x3d5f90, 0x404d7c, 0x3d3b68, 0x342d54, 0x2a1f40, 0x1e142c, 0x120a1a,
-  ],
-  dark: [
-    0x24232e, 0x312c44, 0x3a375c, 0x3e4475, 0x3f5488, 0x3a6697, 0x3879a0, 0x368ba6, 0x3d9da9,
-    0x48afac, 0x64beb1, 0x7ecdb7, 0x9dd9c4, 0xbae5d2, 0xd7f0e4, 0xf4fbf7,
-  ],
-};
+const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = weightStops;
 
 /**
  * Colour stops for points of the embedding plot, from low to high numbers, in equal steps of
@@ -41,18 +33,7 @@ const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
  * reverse order. Compared with plasma, viridis and mako, the remaining colours of inferno have the
  * longest range for every type of colour vision.
  */
-const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
-  light: [
-    0xe8672b, 0xe15936, 0xd74d40, 0xcb434a, 0xbe3953, 0xaf325b, 0xa02c62, 0x912667, 0x82216a,
-    0x731b6d, 0x64166d, 0x53116b, 0x440b68, 0x380c5d, 0x2c0c50, 0x200c43, 0x150a37, 0x0d062c,
-    0x060320, 0x030115, 0x01000c, 0x000004,
-  ],
-  dark: [
-    0xbc3754, 0xc53e4f, 0xcd4549, 0xd64c41, 0xde5439, 0xe45e34, 0xe9672d, 0xef7024, 0xf37a19,
-    0xf68516, 0xf89013, 0xfa9c0f, 0xfca60d, 0xfbb220, 0xfabd2e, 0xf9c839, 0xf7d343, 0xf7dc56,
-    0xf9e66d, 0xfaee81, 0xfbf793, 0xfcffa4,
-  ],
-};
+const NUMBER_STOPS: Record<ThemeName, readonly string[]> = numberStops;
 
 /** Number of different colours on the scale for weights. */
 const COLORS = 256;
@@ -63,20 +44,20 @@ const COLORS = 256;
  */
 export const LOG_FLOOR = 1e-4;
 
+type Rgb = [number, number, number];
 /** Red, green, blue and opacity, 0 to 255. */
 type Rgba = [number, number, number, number];
 
 /** Return `count` colours, interpolated between colour stops, from the first stop to the last. */
-function mapOf(stops: readonly number[], count: number): Rgba[] {
+function mapOf(stops: readonly string[], count: number): Rgba[] {
   return Array.from({ length: count }, (_, i) => {
     const position = (i / (count - 1)) * (stops.length - 1);
     const index = Math.min(Math.floor(position), stops.length - 2);
-    const [from, to] = stops.slice(index, index + 2) as [number, number];
-    const mixed = (shift: number): number => {
-      const [start, end] = [(from >> shift) & 255, (to >> shift) & 255];
-      return Math.round(start + (end - start) * (position - index));
-    };
-    return [mixed(16), mixed(8), mixed(0), 255];
+    const [from, to] = stops.slice(index, index + 2).map(rgbOf) as [Rgb, Rgb];
+    const mixed = from.map((start, channel) =>
+      Math.round(start + ((to[channel] as number) - start) * (position - index)),
+    ) as Rgb;
+    return [...mixed, 255];
   });
 }
 

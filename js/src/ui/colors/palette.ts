@@ -5,7 +5,11 @@
  * `neutral`, are at least 0.085 apart in OKLab. This holds for normal vision and for simulated
  * protanopia, deuteranopia and tritanopia. The contrast of each head colour with the background of
  * its theme is at least 3 to 1 (js/test/ui/colors/palette.test.ts).
+ *
+ * The file `colors.json` has all colours, because Python draws pictures with the same ones.
  */
+
+import { palettes } from "../../../../src/attnviz/pages/colors.json";
 
 export type ThemeName = "light" | "dark";
 
@@ -41,49 +45,7 @@ export interface Palette {
   focus: string;
 }
 
-export const PALETTES: Record<ThemeName, Palette> = {
-  light: {
-    heads: ["#b84812", "#143eca", "#178270", "#f1259a", "#c4890e", "#5790f3", "#630489", "#7a2101"],
-    headTexts: [
-      "#b84812",
-      "#143eca",
-      "#177d6c",
-      "#cd2486",
-      "#906815",
-      "#456eb6",
-      "#630489",
-      "#7a2101",
-    ],
-    ink: "#1c1f26",
-    muted: "#656c7a",
-    rule: "#dfe2e8",
-    neutral: "#3b4150",
-    background: "#ffffff",
-    raised: "#f1f3f7",
-    notChosen: "#b08a52",
-    searchMatch: "#ffe9a8",
-    positive: "#1b6ab3",
-    negative: "#d96f0e",
-    danger: "#a4262c",
-    focus: "#1442cc",
-  },
-  dark: {
-    heads: ["#ffb70f", "#5a95ff", "#45e586", "#fa63a7", "#f9ff21", "#aeffd7", "#a4b1ff", "#9e9b34"],
-    headTexts: null,
-    ink: "#eceef2",
-    muted: "#9ba2b0",
-    rule: "#343842",
-    neutral: "#c9ced8",
-    background: "#17191e",
-    raised: "#262a32",
-    notChosen: "#a88d5f",
-    searchMatch: "#5c4a12",
-    positive: "#59a9ff",
-    negative: "#ff9838",
-    danger: "#ff8a80",
-    focus: "#8fb0ff",
-  },
-};
+export const PALETTES: Record<ThemeName, Palette> = palettes;
 
 const THEMES = ["light", "dark"] as const;
 /** Colours that style sheets use as variables, such as `--av-muted`. */
