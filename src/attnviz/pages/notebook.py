@@ -21,7 +21,7 @@ the page opens the view.
 
 Python draws the picture of a live view, because notebooks may run without a browser. It draws the
 picture when the view is displayed and, after the view has changed, at the end of the cell or when
-the reader pauses (see `attnviz.views.saved`).
+the reader pauses (see `attnviz.views.display`).
 """
 
 from __future__ import annotations

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
-from weakref import WeakValueDictionary
 
-import anywidget
-import ipywidgets
 import traitlets
 
 from attnviz.pages.figure import FigureArguments, parse_figure_options
 from attnviz.pages.limits import check_file_kind, check_options
 from attnviz.record.record import AttentionRecord
-from attnviz.server.base import BaseServer
-from attnviz.server.kernel import KernelChannel
 from attnviz.utils.arguments import as_path, did_you_mean
-from attnviz.utils.bars import Output
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_atomic
-from attnviz.utils.host import display_options, has_kernel, in_marimo, ipython_cell, warn_caller
-from attnviz.utils.options import options
-from attnviz.utils.progress import show_progress
+from attnviz.utils.host import in_marimo, warn_caller
 from attnviz.utils.refusals import short_refusals
-from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
-from attnviz.views.saved import SavedPicture
+from attnviz.views.display import SavedPicture, display_view, draw_still, follow_with_picture
+from attnviz.views.lifetime import weakly
 from attnviz.views.trait_types import Choice, Controls, with_controls
-from attnviz.views.widget_code import WidgetCode, loader, shared_code
+from attnviz.views.widget import ServedWidget, embedded_state
 
 if TYPE_CHECKING:
     from attnviz.pages.image import Drawing, PictureKind
@@ -40,31 +30,9 @@ if TYPE_CHECKING:
 # Names that BertViz or other functions of attnviz use for traits of views, with the names of these
 # traits. If a user passes such a name, the error message suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Names of the traits that a page needs to create a widget without a kernel. These are the traits
-# that every displayed widget shares with the browser, such as `layout`. Only `_view_count` is not
-# needed: ipywidgets counts in it how often a page displays the widget.
-_EMBEDDED_TRAITS = [
-    name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
-]
 
 
-_logger = logging.getLogger(__name__)
-
-# View in each output that has a display id (`display(view, display_id=True)`), by this id.
-_displayed: WeakValueDictionary[str | None, View] = WeakValueDictionary()
-
-
-def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
-    """Serialize the trait `_description` for a message to the browser.
-
-    The message that opens the widget has the result of `View._describe_now`. In all other messages,
-    the value is None, because the browser needs the description only once.
-    """
-    del value
-    return view._describe_now() if view._is_opening else None
-
-
-class View(anywidget.AnyWidget):
+class View(ServedWidget):
     """Base class of all views.
 
     Attributes
@@ -79,10 +47,6 @@ class View(anywidget.AnyWidget):
         480 pixels, and ``"full"`` otherwise. Keyboard shortcuts always work.
     """
 
-    name: ClassVar[str]
-    #: Name of the JavaScript bundle that contains the code of the view. The file in
-    #: ``js/src/widgets`` from which the bundle is built has the same name.
-    _bundle: ClassVar[str] = "records"
     #: Whether the view has the argument `include_layers`.
     offers_layers: ClassVar[bool] = True
     #: Execution number of the notebook cell that already displays this view, or None. It is set by
@@ -92,46 +56,12 @@ class View(anywidget.AnyWidget):
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
-    #: JavaScript code of the view: a widget that contains the code or, in marimo, the code itself.
-    #: The module in `_esm` loads the code once for all views in a browser tab that have the same
-    #: code.
-    _code = traitlets.Union(
-        [traitlets.Instance(WidgetCode), traitlets.Unicode()], read_only=True
-    ).tag(sync=True, **ipywidgets.widget_serialization)
-
-    # JavaScript module of the widget. Its default is computed when a view is created, not when the
-    # class is defined. Therefore a missing bundle does not prevent the import of attnviz, and a
-    # bundle that was built again is used without a restart of the kernel.
-    _esm = traitlets.Unicode(read_only=True).tag(sync=True)
-
-    # If the class did not have this trait, anywidget would add it to each view, which is slow (see
-    # `add_traits`).
-    _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
-
-    #: Always None in Python. In the message that opens the widget, the value is the description of
-    #: the record, if it is ready (see `_describe_now`). The browser can then draw without a further
-    #: request. It reads the description once, and removes it from the state of the widget.
-    _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
-
     #: HTML of the picture that a page of marimo without a kernel shows. "" in other hosts, in which
     #: the picture is an output of the cell.
     _picture = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    # Store this function in the class for `__del__`. At shutdown, Python may delete the global name
-    # `sys` before it calls `__del__`.
-    _is_finalizing = staticmethod(sys.is_finalizing)
-    # Whether the message that opens the widget in the browser is being created.
-    _is_opening = False
     # Picture that the notebook stores after the view, or None.
     _saved: SavedPicture | None = None
-
-    def __init__(self, **traits: Any) -> None:
-        super().__init__(**traits)
-        # Use weak references. A reference cycle would keep the view and its record in memory until
-        # the next garbage collection, even if nothing else refers to the view.
-        self._channel = KernelChannel(self._served, weakly(self._send_message))
-        self.on_msg(weakly(self._receive_message))
-        hold_weakly(self.layout)
 
     @property
     def record(self) -> AttentionRecord:
@@ -255,49 +185,6 @@ class View(anywidget.AnyWidget):
         """Default file name of the view without suffix: the names of the model and of the view."""
         view = self.name if self.name == "dashboard" else f"{self.name}-view"
         return "-".join(filter(None, [file_stem(self.record.model), view]))
-
-    def _server(self) -> BaseServer:
-        """Create the server that answers the requests of the browser."""
-        raise NotImplementedError
-
-    @cached_property
-    def _served(self) -> BaseServer:
-        """Server of this view, created at the first use."""
-        return self._server()
-
-    def _describe_now(self) -> Mapping[str, Any] | None:
-        """Return the description for the message that opens the widget, or None.
-
-        The result is None if the code does not run in a Jupyter kernel, if the description is long
-        or not ready at once, or if computing the description raises an error. The browser then
-        requests the description later, and shows the error if it occurs again.
-        """
-        if not has_kernel():
-            return None
-        try:
-            reply = self._served.reply("describe", {})
-        except Exception:
-            _logger.debug("the view does not open with its description", exc_info=True)
-            return None
-        return None if "pending" in reply.header or reply.data is not None else reply.header
-
-    def open(self) -> None:
-        """Create the widget in the browser.
-
-        The message that creates it also contains the tokens and the properties of the stacks (the
-        description of the record), if these are short and ready. Otherwise the browser requests
-        them later.
-
-        Examples
-        --------
-        >>> view.open()                                  # doctest: +SKIP
-        """
-        self._is_opening = True
-        try:
-            super().open()
-        finally:
-            self._is_opening = False
-        end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any], *arguments: Any, **options: Any) -> str:
         """Return the page that shows the view with the values of traits in `state`.
@@ -479,76 +366,20 @@ class View(anywidget.AnyWidget):
         return f"{self.file_name}.html", self._page_for_browser(self.state | sent)
 
     def _ipython_display_(self) -> None:
-        """Display the view, unless the current cell already displays it.
+        """Display the view. IPython calls this method."""
+        display_view(self)
 
-        IPython calls this method.
-        """
-        call = display_options()
-        if not call and self.shown_in_cell is not None and self.shown_in_cell == ipython_cell():
-            return
-        from IPython.display import display
+    @traitlets.default("_picture")
+    def _default_picture(self) -> str:
+        if not in_marimo():
+            return ""
+        from attnviz.pages.notebook import frame_saved
 
-        if self.comm is None:
-            # The view was closed, and `close` replaced `_repr_mimebundle_` with None. Restore it.
-            self.__dict__.pop("_repr_mimebundle_", None)
-            self.open()
-        still = page = None
-        if has_kernel() and options.snapshot is not False:
-            # The bar may add an output to the cell, and the picture must directly follow the view.
-            with show_progress("view"):
-                still = self._still_or_none()
-                if still is not None and options.snapshot == "page":
-                    page = self._page_in_a_frame()()
-        data, metadata = self._repr_mimebundle_() or ({}, {})
-        display(data, metadata=metadata, raw=True, **call)
-        display_id = call.get("transient", {}).get("display_id")
-        before = _displayed.get(display_id) if call.get("update") else None
-        if before is not None:
-            # The output of its picture shows the picture of this view from now on.
-            before._end_picture()
-        if still is not None and (before is not None or not call.get("update")):
-            output = Output(display_id and f"{display_id}-picture", exists=before is not None)
-            self._show_saved(output, still, page)
-        if display_id is not None:
-            _displayed[display_id] = self
-
-    def _show_saved(self, output: Output, still: str, page: str | None) -> None:
-        """Show a picture of the view in `output`, and its `page` after it if it is not None.
-
-        Readers see the picture if they open the saved notebook without a kernel.
-        """
-        from attnviz.pages.notebook import show_saved
-
-        show_saved(output, still, page, self._estimated_height())
-        self._follow_with_picture(partial(show_saved, output), still)
-
-    def _follow_with_picture(self, show: Callable[[str], object], still: str) -> None:
-        """Call `show` with a new picture when the view no longer looks like the picture `still`."""
-        saved = SavedPicture(weakly(self._still_or_none), show, still)
-        # The picture of a cell that runs again belongs to a new output.
-        self._end_picture()
-        self._saved = saved
-        self.observe(saved.note_change, self._saved_names)
-
-    def _end_picture(self) -> None:
-        """Leave the saved picture of the view as it is now."""
-        if self._saved is not None:
-            self.unobserve(self._saved.note_change, self._saved_names)
-            self._saved = None
-
-    @property
-    def _saved_names(self) -> list[str]:
-        """Names of the traits on which the saved picture depends."""
-        return [name for name in (*self.state_names(), "_record_number") if self.has_trait(name)]
-
-    def _still_or_none(self) -> str | None:
-        """Return `_still`, or None if drawing it raises an error."""
-        try:
-            return self._still()
-        except Exception:
-            # Do not raise the error, because the view itself is displayed and shows the problem.
-            _logger.warning("no picture of the view is saved in the notebook", exc_info=True)
-            return None
+        set_picture, still = weakly(self.set_trait), draw_still(self)
+        if still is None:
+            return ""
+        follow_with_picture(self, lambda new: set_picture("_picture", frame_saved(new)), still)
+        return frame_saved(still)
 
     def _still(self) -> str:
         """Return the HTML of the picture that a notebook saves beside the view.
@@ -557,33 +388,11 @@ class View(anywidget.AnyWidget):
         """
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Remove the view from the screen and from memory.
-
-        Afterwards, neither ipywidgets nor IPython's history of results refers to the view. The
-        record is freed when no variable refers to the view or to the record. A closed view can be
-        displayed again.
-
-        Examples
-        --------
-        >>> view.close()                                 # doctest: +SKIP
-        """
-        if "_served" in self.__dict__:
-            self._served.close()
-        super().close()
-        forget_result(self)
-
-    def __del__(self) -> None:
-        # Do not call `close` at shutdown, because modules that it needs may already be deleted.
-        if not self._is_finalizing():
-            super().__del__()
-
     def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
         """Return the state that `ipywidgets.embed` writes into a page.
 
         The view itself needs a kernel. Therefore the state is that of a widget that shows the
-        exported page of the view in a frame. It always includes the traits in `_EMBEDDED_TRAITS`,
-        even if the caller asks to omit traits with default values.
+        exported page of the view in a frame.
         """
         from attnviz.pages.iframe import make_module
 
@@ -595,83 +404,7 @@ class View(anywidget.AnyWidget):
             # not need this one.
             warn_caller(f"a view is not embedded: {error}")
             html = f"<p>This view was not embedded: {escape(str(error))}</p>"
-        names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]
-        state = self.get_state(names) | {"_esm": make_module(html)}
-        model = ("_model_name", "_model_module", "_model_module_version")
-        return {name[1:]: state[name] for name in model} | {"state": state}
-
-    def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Set traits to values from the browser.
-
-        Traits that the browser must not change, such as the code of the view, are skipped.
-
-        Parameters
-        ----------
-        sync_data : dict
-            New values by trait name.
-        """
-        code = ("_code", "_esm", "_css", "_description", "_picture", "_record_number")
-        super().set_state({name: sync_data[name] for name in sync_data if name not in code})
-
-    @traitlets.observe("comm")
-    def _comm_changed(self, change: Mapping[str, Any]) -> None:
-        super()._comm_changed(change)
-        if self.comm is not None and not in_marimo():
-            self.comm.on_msg(weakly(self._handle_msg))
-            # If the browser closes the comm, it does not show the view any longer, so close the
-            # view.
-            self.comm.on_close(weakly(self._comm_closed))
-
-    def _comm_closed(self, message: Any) -> None:
-        del message
-        self.close()
-
-    def _receive_message(self, widget: Any, message: Any, buffers: Any) -> None:
-        del widget, buffers
-        self._channel.receive(message)
-
-    def _send_message(self, message: dict[str, Any], buffers: list[bytes]) -> None:
-        self.send(message, buffers=buffers)
-
-    def add_traits(self, **traits: Any) -> None:
-        """Add traits to this view, except those that its class already has.
-
-        traitlets creates a new class for each object with added traits, even if the old class has
-        these traits. Creating a class takes as long as creating the view, and only the garbage
-        collector frees it.
-
-        Parameters
-        ----------
-        **traits
-            Passed to `traitlets.HasTraits.add_traits`.
-        """
-        new = {name: trait for name, trait in traits.items() if not self.has_trait(name)}
-        if new:
-            super().add_traits(**new)
-
-    @traitlets.default("_esm")
-    def _default_esm(self) -> str:
-        return loader(self._bundle, self.name)
-
-    @traitlets.default("_anywidget_id")
-    def _default_anywidget_id(self) -> str:
-        return f"{type(self).__module__}.{type(self).__name__}"
-
-    @traitlets.default("_picture")
-    def _default_picture(self) -> str:
-        if not in_marimo():
-            return ""
-        from attnviz.pages.notebook import frame_saved
-
-        set_picture, still = weakly(self.set_trait), self._still_or_none()
-        if still is None:
-            return ""
-        self._follow_with_picture(lambda new: set_picture("_picture", frame_saved(new)), still)
-        return frame_saved(still)
-
-    @traitlets.default("_code")
-    def _default_code(self) -> WidgetCode | str:
-        return shared_code(self._bundle)
+        return embedded_state(self, make_module(html))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.record!r}>"

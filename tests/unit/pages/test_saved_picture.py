@@ -303,7 +303,7 @@ def test_without_pillow_a_picture_has_no_png(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_picture_that_fails_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
     displayed: list[Any] = []
-    monkeypatch.setattr("attnviz.views.base.has_kernel", lambda: True)
+    monkeypatch.setattr("attnviz.views.display.has_kernel", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda *data, **_: displayed.append(data))
     view = av.HeadView(given_record(), layer=0)
 

@@ -13,7 +13,7 @@ from attnviz.pages.html import packed_bundle
 from attnviz.record.record import AttentionRecord
 from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
-from attnviz.views import base
+from attnviz.views import widget
 from unit.records import given_record, hybrid_record
 
 
@@ -28,7 +28,7 @@ def opening_state(view: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "has_kernel", lambda: True)
+    monkeypatch.setattr(widget, "has_kernel", lambda: True)
 
 
 def test_the_description_is_only_in_the_opening_message() -> None:
@@ -73,7 +73,7 @@ def test_an_error_is_raised_by_the_request(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nothing_is_described_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "has_kernel", lambda: False)
+    monkeypatch.setattr(widget, "has_kernel", lambda: False)
     monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("the record was described"))
     assert opening_state(av.HeadView(given_record())) is None
 
