@@ -129,7 +129,7 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
     >>> narrows(torch.bfloat16, torch.float16), narrows(torch.bfloat16, torch.float32)
     (True, False)
     """
-    return dtype is not None and torch.promote_types(received, dtype) != dtype
+    return dtype not in (None, received) and torch.promote_types(received, dtype) != dtype
 
 
 def read_capture_options(

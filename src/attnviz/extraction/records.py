@@ -108,7 +108,7 @@ def records_of_forward(
     if unread:
         notes += unread
         warn_caller(f"{name_of(loaded.model)}: {' '.join(unread)}")
-    notes += notes_on_layers(loaded, forward.stacks, missing)
+    notes += notes_on_layers(loaded, forward.stacks, missing, collector.scan)
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
     if not all(run.has_all_logits for layers in stacks.values() for run in layers.runs):

@@ -7,7 +7,8 @@ image encoders attend in windows: each window of patches is then an example of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -98,14 +99,17 @@ def copy_attention(
     """
     kind = type(call.module).__name__
 
-    def read(flags: list[float]) -> None:
+    def read(flags: Iterable[float]) -> None:
         if not all(flags):
             raise ValueError(
                 f"model: the queries or keys of {name} ({kind}) contain NaN or infinity. Check its "
                 "weights and its dtype."
             )
 
-    copier.postponed.check(_are_finite(attentions, call), read)
+    tensors = _unchecked(attentions, call)
+    read(_is_finite(tensor) for tensor in tensors if tensor.device.type == "cpu")
+    if flags := [_finite_flag(tensor) for tensor in tensors if tensor.device.type != "cpu"]:
+        copier.postponed.check(torch.stack(flags), read)
     # Copies of windows stay in memory even if the copier writes to folders on disk, because the
     # windows of an example are joined to one attention after the forward.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
@@ -175,36 +179,38 @@ def read_attention(
     return attentions
 
 
-def _are_finite(attentions: Sequence[StoredAttention], call: AttentionCall) -> torch.Tensor:
-    """Return flags that are all True if the numbers of the attentions are finite."""
+def _unchecked(attentions: Sequence[StoredAttention], call: AttentionCall) -> list[torch.Tensor]:
+    """Return the tensors of the attentions whose numbers may not be finite."""
     # First test the tensors of the whole batch, which is fast. Test each example only if they have
     # NaN or infinity, which may be in padding. `read_linear` has already tested linear layers.
-    batch = (call.query, call.key)
     tested: tuple[type[StoredAttention], ...] = (ComputedAttention,)
     if len(attentions) > 1 and all(
-        tensor is not None and tensor.device.type == "cpu" and bool(_is_finite(tensor))
-        for tensor in batch
+        tensor is not None and tensor.device.type == "cpu" and _is_finite(tensor)
+        for tensor in (call.query, call.key)
     ):
         tested += (QueryKeyAttention,)
-    flags = [
-        _is_finite(tensor)
+    return [
+        tensor
         for attention in attentions
         if not isinstance(attention, tested)
         for name, tensor in attention.parts.items()
         if name != "sinks" and tensor.numel()
     ]
-    return torch.stack(flags) if flags else torch.empty(0)
 
 
-def _is_finite(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a flag, without waiting for a device and without a temporary tensor of this size."""
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all numbers of a tensor on the CPU are finite."""
+    # A finite sum shows this, and is faster than a test of each number. Only if the sum is not
+    # finite, test each number: the sum may have overflowed.
     tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        return torch.stack(torch.aminmax(tensor)).isfinite().all()
-    # A finite sum shows that all numbers are finite, and is faster than a test of each number. Only
-    # if the sum is not finite, test each number: the sum may have overflowed.
-    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32)).isfinite()
-    return total if bool(total) else torch.isfinite(tensor).all()
+    is_short = tensor.dtype.itemsize < 4
+    total = tensor.sum(dtype=torch.float32) if is_short else tensor.sum()
+    return math.isfinite(total) or bool(torch.isfinite(tensor).all())
+
+
+def _finite_flag(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a flag on a device, without waiting and without a temporary tensor of this size."""
+    return torch.stack(torch.aminmax(tensor.detach())).isfinite().all()
 
 
 def _known_weights(call: AttentionCall, unpadded: Sequence[Positions]) -> list[StoredWeights]:

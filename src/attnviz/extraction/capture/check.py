@@ -270,13 +270,12 @@ class SelfCheck:
         if foreign_name(call):
             entries_of_rows = max(1, num_examples * call.num_heads * call.num_keys)
             max_rows = max(max_rows, _MAX_FOREIGN_ENTRIES // entries_of_rows)
-        heads = torch.arange(call.num_heads, device=own.device)[:, None]
         for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = _choose_rows(attention.num_heads, attention.num_queries, max_rows)
             # Copy the rows, because the model may overwrite them before they are compared.
-            actual = without_padding(own, index, positions.queries)[heads, moved(rows, own.device)]
+            actual = _rows_of(without_padding(own, index, positions.queries), rows)
             values = None
             if call.value is not None:
                 values = without_padding(call.value, index, positions.keys)
@@ -296,6 +295,17 @@ def _choose_rows(num_heads: int, num_queries: int, max_rows: int) -> torch.Tenso
         return torch.arange(num_queries, device="cpu")[None]
     numbers = torch.arange(num_heads * max_rows, device="cpu").view(max_rows, num_heads).T
     return numbers * num_queries // (num_heads * max_rows)
+
+
+def _rows_of(tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Copy rows of each head: from (..., heads, queries, size) to (..., heads, rows, size).
+
+    `rows` are the indices, as in `_Sample.rows`.
+    """
+    if rows.shape == (1, tensor.shape[-2]):
+        return tensor.clone()
+    heads = torch.arange(tensor.shape[-3], device=tensor.device)[:, None]
+    return tensor[..., heads, moved(rows, tensor.device), :]
 
 
 def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
@@ -323,7 +333,7 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     # is enabled.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
-    with torch.no_grad(), autocast:
+    with torch.inference_mode(), autocast:
         queries = _stacked([sample.attention.queries for sample in samples])
         keys = _stacked([sample.attention.keys for sample in samples])
         values = _stacked([sample.values for sample in samples])
@@ -332,8 +342,7 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         if queries is None or keys is None or actual is None:
             raise TypeError("a call without queries, keys and outputs cannot be compared")
         if rows.shape[1] < attention.num_queries:
-            heads = torch.arange(attention.num_heads, device=queries.device)[:, None]
-            queries = queries[:, heads, moved(rows, queries.device)]
+            queries = _rows_of(queries, rows)
         lengths = _lengths(queries, keys, attention.scale)
         ratios = torch.empty(actual.shape[:3], device=actual.device)
         errors = torch.empty_like(ratios)
@@ -526,11 +535,24 @@ def _rounding_unit(call: AttentionCall) -> float:
     A call computes in the dtypes of its tensors, in the dtype of autocast, and in float32, with
     `_ROUNDINGS_PER_SUM` roundings. Torch may multiply float32 matrices less precisely.
     """
-    tensors = [call.query, call.key, call.value, call.output, call.weights]
-    dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
-    device = next((tensor.device.type for tensor in tensors if tensor is not None), "cpu")
+    tensors = [
+        tensor
+        for tensor in (call.query, call.key, call.value, call.output, call.weights)
+        if isinstance(tensor, torch.Tensor)
+    ]
+    dtypes = {tensor.dtype for tensor in tensors}
+    device = tensors[0].device.type if tensors else "cpu"
     if torch.is_autocast_enabled(device):
         dtypes.add(torch.get_autocast_dtype(device))
+    return _unit_of(frozenset(dtypes), device, torch.get_float32_matmul_precision())
+
+
+@lru_cache(maxsize=64)
+def _unit_of(dtypes: frozenset[torch.dtype], device: str, allowed: str) -> float:
+    """Return the relative rounding error of products of `dtypes`.
+
+    `allowed` is the precision that torch may use for products of float32 matrices.
+    """
     unit = _ROUNDINGS_PER_SUM * torch.finfo(torch.float32).eps / 2
     for dtype in dtypes:
         if dtype.is_floating_point:
@@ -540,7 +562,7 @@ def _rounding_unit(call: AttentionCall) -> float:
     # were not measured, so at least the rounding error of TF32 is assumed.
     precision = "high" if device != "cpu" else "highest"
     bits = {"highest": 0.0, "high": 2**-11, "medium": 2**-8}
-    return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
+    return max(unit, bits[precision], bits.get(allowed, 0.0))
 
 
 def _check_errors(

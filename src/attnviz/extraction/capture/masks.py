@@ -50,7 +50,7 @@ def without_padding(
     batch axis has size 1 if all examples share the tensor. `positions` are the indices of the
     queries or keys that are not padding. None means that none is padding.
     """
-    block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
+    block = tensor.detach().select(0, index if tensor.shape[0] > 1 else 0)
     if positions is None:
         return block
     # If all padding is at the end, return a view instead of a copy.

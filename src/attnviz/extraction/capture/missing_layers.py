@@ -19,6 +19,7 @@ from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES, NORM_CLAS
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
+    ModuleScan,
     attention_modules,
     attention_outside,
     layer_numbers,
@@ -39,19 +40,24 @@ _CHOICES = frozenset({"argmax", "topk", "one_hot"})
 
 
 def notes_on_layers(
-    loaded: Loaded, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
+    loaded: Loaded,
+    stacks: Mapping[str, StackLayers],
+    missing: Sequence[AttentionModule],
+    scan: ModuleScan,
 ) -> Sequence[str]:
     """Return sentences on the attention and layers that a record does not show, or only in part.
 
-    `stacks` has all captured layers, and `missing` the modules whose attention could not be read.
-    Modules in `missing` count as shown, because `notes_on_modules` describes them. Only layers in a
-    ``ModuleList`` that contains captured attention over text are examined, and modules of the
-    caller that attend (see `attention_outside`).
+    `stacks` has all captured layers, `missing` the modules whose attention could not be read, and
+    `scan` the modules of the model. Modules in `missing` count as shown, because
+    `notes_on_modules` describes them. Only layers in a ``ModuleList`` that contains captured
+    attention over text are examined, and modules of the caller that attend (see
+    `attention_outside`).
     """
     model = loaded.model
     root = loaded.wrapper if isinstance(loaded.wrapper, nn.Module) else model
+    scan = scan if root is model else scan_modules(root)
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
-    return scan_modules(root).once(
+    return scan.once(
         ("notes on layers", captured, tuple(entry.name for entry in missing)),
         lambda: [
             *_notes_on_layers(model, stacks, missing),
