@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, is_typeddict
 from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
 from attnviz.atlas.server import ATLAS_REQUESTS
 from attnviz.embedding.server.description import CorpusPoints
-from attnviz.embedding.server.plots import HeadPlot, PlotOptions
+from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.server.server import CORPUS_REQUESTS
 from attnviz.server.pending_replies import PendingHeader
 from attnviz.server.protocol import Requests
@@ -188,9 +188,9 @@ def _many(kind: str) -> str:
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
     """Return the docstring of a class without its sections, and the descriptions of attributes.
 
-    For a class that is not in a package of the server or the atlas, return no texts.
+    For a class that is not in a package of the server, the atlas or the embedding, return no texts.
     """
-    if not {"server", "atlas"} & set(kind.__module__.split(".")):
+    if not {"server", "atlas", "embedding"} & set(kind.__module__.split(".")):
         return "", {}
     text = inspect.getdoc(kind) or ""
     pieces = _SECTION.split(text)
@@ -237,7 +237,7 @@ def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> 
 def protocol() -> str:
     """Return the text of protocol.ts."""
     writer = Writer()
-    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, PendingHeader):
+    for kind in (PlotOptions, CorpusPoints, RowHeader, PendingHeader):
         writer.name_of(kind)
     # Some replies contain deflated JSON of these types, to which no class of requests refers.
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):

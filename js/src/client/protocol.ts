@@ -32,9 +32,20 @@ export type Range = [number, number];
 
 export type Scaling = "norms" | "none";
 
+/** Options for the placement of queries and keys in one space. */
 export interface Placing {
+  /**
+   * Factor c that divides the queries and multiplies the keys: `sqrt(median|q| / median|k|)`, or 1.
+   */
   scaling: Scaling;
+  /** Whether keys are moved after scaling, so that their mean is the mean of the queries. */
   translate: boolean;
+  /**
+   * Whether keys get an additional coordinate `sqrt(M^2 - |k|^2)`, where M is the largest length of
+   * a key, and queries get a 0. All keys then have the same distance from the origin. Therefore the
+   * nearest key of a query is the key with the largest product `q . k`, the second nearest key has
+   * the second largest product, and so on, for any c.
+   */
   lift: boolean;
 }
 
@@ -67,11 +78,6 @@ export interface PlotOptions {
   neighbors: number;
   /** Seed of t-SNE and UMAP. */
   seed: number;
-}
-
-/** Options of the plot of one head. */
-export interface HeadPlot extends PlotOptions {
-  head: number;
 }
 
 /** Tokens of all query points, or of all key points. Each list has one entry per point. */
@@ -155,6 +161,11 @@ export interface CorpusPoints {
   stopped?: boolean;
   /** Seed of the random choice of points. */
   seed: number;
+  /**
+   * Small plots have every `stride`-th point: the points with the numbers 0, `stride`, 2 `stride`,
+   * ...
+   */
+  stride: number;
   /** Title of each text that was read. */
   names: string[];
   /** Number of query tokens of each text in `names`, or 0 if the text has no points. */
@@ -1019,43 +1030,12 @@ export interface PointsRequest {
 }
 
 /**
- * Request for one part of the small plots of all heads of some layers.
- *
- * A small plot shows some of the points by their principal components. For each head, the buffer
- * has the x coordinates of the drawn points, with one byte per point, and then their y coordinates.
- * The bytes 0 and 255 are opposite sides of the smallest square that contains all points of the
- * head. The y axis points up. `part` is the index of the part, from 0.
- */
-export interface OverviewRequest {
-  stack: string;
-  layers: number[];
-  placing: Placing;
-  part?: number;
-}
-
-/** Head with a small plot. `problem` is the reason why the plot cannot be drawn, or null. */
-export interface OverviewHead {
-  layer: number;
-  head: number;
-  problem: string | null;
-}
-
-/** Header of a reply with small plots. */
-export interface OverviewHeader {
-  /** Every `stride`-th point is drawn: the points with the numbers 0, `stride`, 2 `stride`, ... */
-  stride: number;
-  /** Number of drawn points. */
-  points: number;
-  /** Heads whose plots are in the buffer, in the same order. */
-  heads: OverviewHead[];
-}
-
-/**
- * Request for one part of the current plot of one head.
+ * Request for one part of the current plot of one head, or of the small plots of all heads.
  *
  * A coordinate is a 16-bit code. The codes 0 and 65,535 are opposite sides of the square or cube in
- * `PlotHeader`. The buffer has the high bytes of the codes, first of the x coordinates of all
- * points, then of the y coordinates, and so on. The low bytes follow in the same order.
+ * `PlotHeader`, and the y axis points up. The buffer has the high bytes of the codes, first of the
+ * x coordinates of all points, then of the y coordinates, and so on. The low bytes follow in the
+ * same order.
  *
  * Until t-SNE or UMAP has a first result, the plot shows the principal components. `part` is the
  * index of the part, from 0.
@@ -1064,12 +1044,17 @@ export interface PlotRequest {
   stack: string;
   layer: number;
   placing: Placing;
-  method: Method;
-  dimensions: Dimensions;
+  method?: Method;
+  dimensions?: Dimensions;
   perplexity?: number;
   neighbors?: number;
   seed?: number;
-  head: number;
+  /**
+   * Number of the head. null requests small plots of all heads of the layer, which have principal
+   * components only. They have some of the points (see `CorpusPoints.stride`) and no low bytes: the
+   * buffer has the x coordinates of all heads, head by head, then the y coordinates.
+   */
+  head?: number;
   part?: number;
   /**
    * What to do with t-SNE or UMAP before the reply. "show": start it unless it was started before.
@@ -1081,10 +1066,13 @@ export interface PlotRequest {
 
 export type State = "running" | "failed" | "cancelled" | "done";
 
+/** State and progress of a projection. */
 export interface Work {
   state: State;
+  /** Number of completed steps, and number of all steps. 0 if unknown. */
   done: number;
   num_total: number;
+  /** Description of the state in words, for the caption of the plot. */
   words: string;
 }
 
@@ -1112,13 +1100,23 @@ export interface PlotHeader {
   work: Work | null;
 }
 
+/** Small plot of a head. `problem` is the reason why it cannot be drawn, or null. */
+export interface SmallPlot {
+  problem: string | null;
+}
+
+/** Header of a reply with small plots, in the order of the heads of the layer. */
+export interface SmallPlotsHeader {
+  heads: SmallPlot[];
+}
+
 /** Request for the trust figures of some heads: how well their plots predict attention. */
 export interface TrustRequest {
   stack: string;
   layer: number;
   placing: Placing;
-  method: Method;
-  dimensions: Dimensions;
+  method?: Method;
+  dimensions?: Dimensions;
   perplexity?: number;
   neighbors?: number;
   seed?: number;
@@ -1126,41 +1124,43 @@ export interface TrustRequest {
 }
 
 /**
- * Trust figures of a head: how well distances on its plot predict attention.
+ * Trust figures of a head's plot.
  *
- * Only keys of the same text that the mask allows count as keys of a query.
+ * The keys of a query are the keys of the same text that are points and that the mask allows.
  */
-export interface HeadTrustFigures {
+export interface HeadTrust {
   head: number;
   /**
-   * Correlation between the distance of a query and a key on the plot and their product `q . k`,
-   * averaged over queries, from -1 (the best) to 1. null if it is undefined for all queries.
+   * Correlation between distance on the plot and product `q . k` (Pearson), averaged over queries,
+   * from -1 (the best) to 1. Queries are excluded if their keys all have the same distance, or have
+   * fewer than three different products. null if no query remains.
    */
   plot: number | null;
   /**
-   * Share of a query's ten strongest keys (with the largest products `q . k`) that are also among
-   * its ten nearest keys on the plot, averaged over the queries with more than ten keys. null if
-   * there are no such queries.
+   * Share of a query's ten keys with the largest `q . k` that are among its ten nearest keys on the
+   * plot, averaged over queries. Only queries with more than ten keys count. null if no query has
+   * more. Ties of products and of positions are broken at random, and the result is divided by its
+   * maximum, so that the best possible plot gets 1.
    */
   recall: number | null;
-  /** Expected value of `recall` if the points had random positions. null if `recall` is null. */
-  recall_baseline: number | null;
   /**
-   * Number of queries for which the figures were measured (`num_queries`), and of all queries
-   * (`num_total`).
+   * Expected recall if the points had random positions: ten divided by the number of keys, averaged
+   * over the same queries. It is larger if products are tied. null if `recall` is null.
    */
+  recall_baseline: number | null;
+  /** Number of measured queries, and number of all queries. */
   num_queries: number;
   num_total: number;
 }
 
 /**
- * Header of a reply with the trust figures of some heads, in the order of the request.
+ * Header of a reply with the trust figures of some heads.
  *
- * An entry is null if the head has no plot by the requested method yet, or if its plot cannot be
- * drawn.
+ * A page may have more heads than the request. An entry is null if the head has no plot by the
+ * requested method yet, or if its plot cannot be drawn.
  */
 export interface TrustHeader {
-  heads: (HeadTrustFigures | null)[];
+  heads: (HeadTrust | null)[];
 }
 
 /**
@@ -1453,7 +1453,6 @@ export interface CorpusRequests {
   page: PageRequest;
   describe: DescribeCorpusRequest;
   points: PointsRequest;
-  overview: OverviewRequest;
   plot: PlotRequest;
   trust: TrustRequest;
   norms: NormsRequest;

@@ -6,9 +6,10 @@ the first two principal components of each point as 16-bit codes (see
 `attnviz.embedding.server.plots.coded`), the norm of each point as one byte, the mean weight for
 each pair of bins of query and key positions as one byte, and the trust figures (see
 `attnviz.embedding.trust`). With `top_keys` the page also contains the strongest keys of each query.
-If the view shows another projection, such as t-SNE, the page contains its plots, too.
-``js/src/views/embedding/client/page.ts`` reads the page. The tests of both languages read
-``tests/fixtures/embedding.json``.
+If the view shows another projection, such as t-SNE, the page contains its plots, too. Their replies
+come first, because a request gets the first reply with its arguments, and those of the principal
+components have no method. ``js/src/views/embedding/client/requests.ts`` reads the page. The tests
+of both languages read ``tests/fixtures/embedding.json``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ _BINS = 32
 # uncompressed size. A page that would be too large even at this ratio is refused before anything is
 # computed. Random vectors do not compress, so their ratio is that of base64, 4 / 3.
 _MIN_SHARE = 0.8
+
+# Reason why a page without `top_keys` draws no lines, for its reader.
+_NO_KEYS = (
+    "This page does not contain the strongest keys of its queries. Save it with top_keys=5 to add "
+    "them."
+)
 
 # Colours of the cells of a picture: the background, three densities of queries, and three densities
 # of keys.
@@ -110,11 +117,9 @@ def make_embedding_page(
         for done, layer in enumerate(layers):
             with part_of(f"layers of {name}", done, len(layers)):
                 replies += _layer_replies(answers, name, layer, placing, top_keys)
-    data = {
-        "description": describe_corpus(corpus),
-        "replies": replies,
-        "top_keys": top_keys,
-    }
+    if not top_keys:
+        replies.append(recorded("lines", {}, {"problem": _NO_KEYS}))
+    data = {"description": describe_corpus(corpus), "replies": replies}
     layers = corpus.stack(state["stack"]).layers
     figure = embedding_figure(answers, state, layers)
     page = document(corpus.model, "embedding", state, data, figure=figure)
@@ -131,16 +136,15 @@ def _layer_replies(
     corpus = answers.corpus
     heads = range(corpus.stack(name).num_heads(layer))
     at: dict[str, Any] = {"stack": name, "layer": layer}
-    components = at | {"method": "pca", "dimensions": 2}
     # Number of steps of the progress bar: plots, trust figures, mean weights and strongest keys.
     parts = 4.0
     with part_of("plots", 0, parts):
         plots = answers.plots(name, layer, heads, placing)
     headers, codes = zip(*(plot.reply() for plot in plots), strict=True)
-    yield recorded("plot", components, headers, np.stack(codes, axis=1), planes=4)
+    yield recorded("plot", at, headers, np.stack(codes, axis=1), planes=4)
     with part_of("trust", 1, parts):
-        trust = answers.trust(PlotOptions(placing=placing, **components), heads)
-    yield recorded("trust", components, {"heads": trust})
+        trust = answers.trust(PlotOptions(name, layer, placing), heads)
+    yield recorded("trust", at, {"heads": trust})
     with torch_threads(1):
         headers, codes = zip(
             *(answers.norms(name, layer, head, top=255) for head in heads), strict=True
@@ -151,7 +155,7 @@ def _layer_replies(
         if count:
             with part_of("keys", 3, parts):
                 keys = _keys(corpus, name, layer, heads, count)
-            yield recorded("keys", at, [{}] * len(heads), keys, planes=3)
+            yield recorded("lines", at, [{}] * len(heads), keys, planes=3)
     report("layers", parts, parts)
 
 

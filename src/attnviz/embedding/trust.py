@@ -55,6 +55,7 @@ class HeadTrust:
         Number of measured queries, and number of all queries.
     """
 
+    head: int
     plot: float | None
     recall: float | None
     recall_baseline: float | None
@@ -134,11 +135,11 @@ def measure_trust(
     for block_sums in map_threads(lambda number: _sums(spaces, blocks[number]), len(blocks)):
         sums += block_sums
     results: list[HeadTrust | None] = []
-    for head, is_finite in enumerate(spaces.finite):
+    for index, (head, is_finite) in enumerate(zip(heads, spaces.finite, strict=True)):
         plot, recall, baseline = (
-            total / says if says else None for total, says in sums[:, :, head].tolist()
+            total / says if says else None for total, says in sums[:, :, index].tolist()
         )
-        trust = HeadTrust(plot, recall, baseline, count, points.num_queries)
+        trust = HeadTrust(head, plot, recall, baseline, count, points.num_queries)
         results.append(trust if is_finite else None)
     return results
 

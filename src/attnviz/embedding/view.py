@@ -41,7 +41,7 @@ from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, w
 if TYPE_CHECKING:
     from attnviz.pages.image import Drawing
 
-_NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust))
+_NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust) if field.name != "head")
 
 
 class EmbeddingView(HeadRoles):

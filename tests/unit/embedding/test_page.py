@@ -26,9 +26,6 @@ NEEDS_TSNE = pytest.mark.skipif(
 )
 
 
-LAYER: dict[str, Any] = {"stack": "self", "method": "pca", "dimensions": 2}
-
-
 def bytes_of(reply: dict[str, Any]) -> NDArray[np.int64]:
     return np.frombuffer(unpacked(reply["data"]), np.uint8).astype(np.int64)
 
@@ -63,8 +60,8 @@ def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
     for layer in range(2):
         arguments = PROJECTING | {"stack": "self", "layer": layer, "placing": placing}
         trust = server.reply("trust", arguments | {"heads": [0, 1, 2]}).header["heads"]
-        assert reply_of(page, "trust", **LAYER, layer=layer)["header"]["heads"] == trust
-        recorded = reply_of(page, "plot", **LAYER, layer=layer)
+        assert reply_of(page, "trust", stack="self", layer=layer)["header"]["heads"] == trust
+        recorded = reply_of(page, "plot", stack="self", layer=layer)
         for head in range(3):
             plot = server.reply("plot", arguments | {"head": head})
             assert plot.data is not None

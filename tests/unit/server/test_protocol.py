@@ -104,7 +104,6 @@ CORPUS_HEAD = HEAD | {"layer": 2}
 CORPUS_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
     "points": {"stack": "self"},
-    "overview": {"stack": "self", "layers": [2], "placing": PLACING},
     "plot": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
     "trust": CORPUS_HEAD | PROJECTING | {"placing": PLACING, "heads": [0, 1]},
     "norms": CORPUS_HEAD,

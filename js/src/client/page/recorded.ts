@@ -10,7 +10,8 @@ import { checkFormat } from "./texts";
 /**
  * Reply to all requests with the name `request` whose arguments include `arguments`. If `header` is
  * a list, it has one header for each head of a layer. The object then contains one reply for each
- * of these heads, and the argument `head` of the request chooses one.
+ * of these heads, and the argument `head` of the request chooses one. A request without `head` gets
+ * all headers as a list `heads`, and all bytes.
  */
 export interface RecordedReply {
   request: string;
@@ -62,16 +63,16 @@ export class RecordedTransport implements Transport {
 
   async request(name: string, args: object): Promise<Reply> {
     if (name === "describe") return { header: this.#page.description, data: null };
-    const recorded = this.find(name, args);
+    const recorded = this.#find(name, args);
     if (!recorded) {
       const named = Object.entries(args).map(([key, value]) => `${key} ${String(value)}`);
       throw new Error(`This page does not contain “${name}” of ${named.join(", ")}.`);
     }
-    return this.reply(recorded, (args as { head?: number }).head ?? 0);
+    return this.#reply(recorded, (args as { head?: number }).head);
   }
 
-  /** Return the recorded reply to a request, or undefined if the page does not contain it. */
-  protected find(name: string, args: object): RecordedReply | undefined {
+  /** Return the first recorded reply to a request, or undefined if the page has none. */
+  #find(name: string, args: object): RecordedReply | undefined {
     return this.#page.replies.find(
       (reply) =>
         reply.request === name &&
@@ -81,20 +82,24 @@ export class RecordedTransport implements Transport {
     );
   }
 
-  protected async reply(recorded: RecordedReply, head: number): Promise<Reply> {
+  async #reply(recorded: RecordedReply, head?: number): Promise<Reply> {
     const { common, compressed, data, maxima, planes = 1 } = recorded;
-    const ofHeads = Array.isArray(recorded.header) ? recorded.header : null;
-    const own: object | undefined = ofHeads ? ofHeads[head] : recorded.header;
+    const all = Array.isArray(recorded.header) ? recorded.header : null;
+    const ofHeads = head === undefined ? null : all;
+    const own = ofHeads ? ofHeads[head as number] : recorded.header;
     if (own === undefined) throw new Error(`This page contains no head ${head}.`);
-    const header = { ...common, ...own };
+    const header =
+      all && !ofHeads
+        ? { heads: all.map((each) => ({ ...common, ...each })) }
+        : { ...common, ...own };
     if (compressed !== undefined) return { header, data: fromBase64(compressed) };
     if (data === undefined) return { header, data: null };
     const inflated = this.#inflated.get(recorded) ?? inflate(fromBase64(data));
     this.#inflated.set(recorded, inflated);
     const bytes = await inflated;
-    const part = ofHeads ? partOf(bytes, planes, ofHeads.length, head) : bytes;
+    const part = ofHeads ? partOf(bytes, planes, ofHeads.length, head as number) : bytes;
     if (!maxima) return { header, data: part };
-    const maximum = maxima[ofHeads ? head : 0] as number;
+    const maximum = maxima[ofHeads ? (head as number) : 0] as number;
     return { header: { ...header, maximum }, data: weightsOf(part, ofHeads ? [maximum] : maxima) };
   }
 }

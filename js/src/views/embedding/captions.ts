@@ -228,7 +228,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const { caveats } = corpus.facts;
   const ofColors = store.colors.value?.note ?? "";
   if (picture === "overview") {
-    const stride = store.overview.value?.stride ?? 1;
+    const { stride } = corpus.facts;
     return joined(
       rolesInWords(record.roles.value, stack),
       // Every head has its own scaling factor, so a caption of all heads states no factor.

@@ -129,7 +129,7 @@ function pointsCsv({ state }: Context, store: EmbeddingStore): string {
 /** Return the trust figures of all heads as CSV, one row per head. */
 function headsCsv(store: EmbeddingStore): string {
   const corpus = drawnYet(store.corpus.peek());
-  const rows = drawnYet(store.overview.peek()).heads.map(({ layer, head, problem }) => {
+  const rows = drawnYet(store.overview.peek()).map(({ layer, head, problem }) => {
     const trust = store.trust.peek().get(headKey({ layer, head }));
     const { plot = null, recall = null, recall_baseline = null, num_queries = null } = trust ?? {};
     return [corpus.stack, layer, head, problem, plot, recall, recall_baseline, num_queries];

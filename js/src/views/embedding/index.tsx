@@ -6,12 +6,12 @@
 
 import { type ReadonlySignal, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { recordedTransport } from "../../client/page/recorded";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
-import { embeddingPageTransport } from "./client/page";
 import { EmbeddingControls, Progress } from "./controls";
 import css from "./embedding.css";
 import { embeddingExports } from "./figure";
@@ -166,7 +166,7 @@ const view = defineView<EmbeddingState>({
   hash: EMBEDDING_HASH,
   css: headGridCss + css,
   component: EmbeddingView,
-  pageTransport: embeddingPageTransport,
+  pageTransport: recordedTransport,
 });
 
 export const openPage = view.openPage;

@@ -4,28 +4,20 @@
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { HeadPlot } from "../../client/protocol";
 import { countHeads, headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { Answer } from "../../ui/view/answer";
 import { follow, same } from "../../ui/view/state";
 import {
   type Corpus,
-  type Overview,
-  overviewOf,
+  type HeadPlot,
   type Projection,
   projectionOf,
+  type SmallPlot,
+  smallPlotsOf,
   trustOf,
 } from "./client/requests";
-import {
-  type Context,
-  headKey,
-  OVERVIEW_PROJECTING,
-  overviewGroups,
-  pictureOf,
-  placingOf,
-  projectingOf,
-} from "./state";
+import { type Context, headKey, pictureOf, placingOf, projectingOf } from "./state";
 import type { TrustMap } from "./trust";
 
 /** Milliseconds between progress requests of a running projection. */
@@ -55,19 +47,15 @@ export function createOverview(
   // Do not load the overview while a head is enlarged, so that the plot of this head need not wait.
   const asked = computed(() => (state.enlarged.value ? null : settings.value));
   const progress = signal<[number, number] | null>(null);
-  const { latest } = record.answer(asked, async (question, ended): Promise<Overview | null> => {
-    const [stack, count] = [record.selection.peek()?.stack, corpus.peek()?.count ?? 0];
-    if (!stack || count === 0) return null;
-    const all = countHeads(stack);
-    const heads: Overview["heads"] = [];
-    let overview: Overview | null = null;
-    progress.value = [0, all];
-    for (const layers of overviewGroups(stack, count)) {
-      overview = await overviewOf(source, { ...question, layers }, ended);
-      heads.push(...overview.heads);
-      if (!ended.aborted) progress.value = [heads.length, all];
+  const { latest } = record.answer(asked, async ({ placing }, ended) => {
+    const [stack, points] = [record.selection.peek()?.stack, corpus.peek()];
+    if (!stack || !points || points.count === 0) return null;
+    const plots: SmallPlot[] = [];
+    for (const layer of stack.layers) {
+      if (!ended.aborted) progress.value = [plots.length, countHeads(stack)];
+      plots.push(...(await smallPlotsOf(source, points, { layer, placing }, ended)));
     }
-    return overview && { ...overview, heads };
+    return plots;
   });
   const settled = computed(
     () => latest.value !== null && same(latest.value.question, settings.value),
@@ -87,8 +75,7 @@ export function createOverview(
     const layers = [...stack.layers].sort((a, b) => Number(b === first) - Number(a === first));
     for (const layer of layers) {
       const heads = headsOf(stack, layer);
-      const request = { ...question, ...OVERVIEW_PROJECTING, layer, heads };
-      const ofLayer = await trustOf(source, request, ended);
+      const ofLayer = await trustOf(source, { ...question, layer, heads }, ended);
       if (ended.aborted) return;
       const entries = heads.map(
         (head, i) => [headKey({ layer, head }), ofLayer[i] ?? null] as const,

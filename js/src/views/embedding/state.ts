@@ -1,6 +1,6 @@
 /** State of the embedding view, and functions that derive the settings of requests from it. */
 
-import type { Method, Placing, Scaling, StackDescription } from "../../client/protocol";
+import type { Method, Placing, Scaling } from "../../client/protocol";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
@@ -123,19 +123,4 @@ export function projectingOf(state: Projecting): Projecting {
     neighbors: method === "umap" ? state.neighbors : neighbors,
     seed: method === "pca" ? seed : state.seed,
   };
-}
-
-/** Projection of the small plots. It does not depend on the method for the enlarged head. */
-export const OVERVIEW_PROJECTING = projectingOf(EMBEDDING_DEFAULTS);
-
-/** Target size of one overview reply, in bytes. */
-const BYTES_AT_ONCE = 500_000;
-/** Maximum number of points per head in the overview. The kernel uses the same limit. */
-export const MAX_SMALL_PLOT_POINTS = 10_000;
-
-/** Group the layers of a stack, so that the plots of a group have about `BYTES_AT_ONCE` bytes. */
-export function overviewGroups({ layers, heads_per_layer }: StackDescription, count: number) {
-  const bytes = 2 * Math.min(count, MAX_SMALL_PLOT_POINTS) * Math.max(...heads_per_layer);
-  const together = Math.max(1, Math.floor(BYTES_AT_ONCE / bytes));
-  return layers.flatMap((_, i) => (i % together ? [] : [layers.slice(i, i + together)]));
 }

@@ -4,7 +4,6 @@
  */
 
 import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
-import { isAbort } from "../../client/kernel";
 import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { headName } from "../../ui/text/captions";
@@ -69,15 +68,9 @@ export function createEmbeddingStore(context: Context) {
     const [stack, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
     return stack === undefined || !at || point === null ? null : { stack, ...at, point };
   });
-  const { current: lines } = record.answer(linesAsked, async (asked, ended) => {
-    try {
-      return await linesOf(source, asked, ended);
-    } catch (reason) {
-      // An exported page cannot load the lines later. Show the reason instead of an error with a
-      // retry button.
-      if (source.transport.live || isAbort(reason)) throw reason;
-      return reason instanceof Error ? reason.message : String(reason);
-    }
+  const { current: lines } = record.answer(linesAsked, ({ stack: _, ...asked }, ended) => {
+    const causal = record.selection.peek()?.stack.causal ?? false;
+    return linesOf(source, corpus.peek() as Corpus, causal, asked, ended);
   });
 
   const normsAsked = computed(() => {
@@ -117,10 +110,10 @@ export function createEmbeddingStore(context: Context) {
       if (pictureOf(state) !== picture || !stack || !at || !settled.value) return null;
       return `embedding:${stack}:${picture === "overview" ? "all" : at.layer}`;
     },
-    /** Lines of the chosen point in the enlarged head. */
-    lines: computed(() => (typeof lines.value === "string" ? null : lines.value)),
+    /** Lines of the chosen point in the enlarged head, or null if they are missing. */
+    lines: computed(() => (lines.value?.problem ? null : lines.value)),
     /** Reason why the lines are missing, or null. An exported page may not contain them. */
-    linesProblem: computed(() => (typeof lines.value === "string" ? lines.value : null)),
+    linesProblem: computed(() => lines.value?.problem ?? null),
     /** The point under the pointer. */
     hovered,
     colors: computed(() => {

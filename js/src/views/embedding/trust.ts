@@ -8,13 +8,13 @@
  * The figures of a head are undefined if they are not measured yet, and null if it has none.
  */
 
-import type { HeadTrustFigures } from "../../client/protocol";
+import type { HeadTrust } from "../../client/protocol";
 import { capital, formatShare, withMinus } from "../../ui/text/captions";
 
-type Trust = HeadTrustFigures | null | undefined;
+type Trust = HeadTrust | null | undefined;
 
 /** Trust figures by `headKey`. A head that is not measured yet has no entry. */
-export type TrustMap = ReadonlyMap<string, HeadTrustFigures | null>;
+export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
 
 /** Return a correlation with two decimals: "−0.61". A correlation that is rounded to 0 is "0.00". */
 export function formatCorrelation(value: number): string {
@@ -41,7 +41,7 @@ export function saysLittle(trust: Trust): boolean {
 }
 
 /** Return the trust figures as a sentence. */
-export function trustInWords(trust: HeadTrustFigures): string {
+export function trustInWords(trust: HeadTrust): string {
   const { plot, recall, recall_baseline: baseline } = trust;
   const parts: string[] = [];
   if (plot !== null) {

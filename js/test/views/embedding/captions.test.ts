@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { HeadTrustFigures } from "../../../src/client/protocol";
+import type { HeadTrust } from "../../../src/client/protocol";
 import { formatNumber } from "../../../src/ui/text/captions";
 import {
   aggregateInWords,
@@ -23,7 +23,7 @@ const PCA = { method: "pca", dimensions: 2, perplexity: 50, neighbors: 15, seed:
 const PLACING = { scaling: "norms", translate: true, lift: false } as const;
 
 describe("trust", () => {
-  const trust: HeadTrustFigures = {
+  const trust: HeadTrust = {
     ...{ head: 3, plot: -0.6149, recall: 0.38 },
     ...{ recall_baseline: 0.09, num_queries: 512, num_total: 5000 },
   };

@@ -5,7 +5,6 @@ import type {
   CorpusPoints,
   Description,
   NormsRequest,
-  OverviewRequest,
   PlotRequest,
   StackDescription,
   TrustRequest,
@@ -31,6 +30,7 @@ export const ANSWER: CorpusPoints = {
   total_texts: 9,
   whole: false,
   seed: 7,
+  stride: 1,
   names: ["left out", "first", "second"],
   text_tokens: [0, 4, 3],
   vocabulary: ["the", " cat", ",", "The", " dog", "</s>"],
@@ -95,25 +95,16 @@ export class Kernel extends FakeKernel {
     if (name === "points") {
       return { header: { parts: 1 }, data: deflateSync(JSON.stringify(this.points)) };
     }
-    if (name === "overview") {
-      const { stack, layers } = args as OverviewRequest;
-      const described = DESCRIPTION.stacks.find(({ name }) => name === stack);
-      const heads = layers.flatMap((layer) =>
-        headsOf(described ?? stackOf(), layer).map((head) => ({
-          layer,
-          head,
-          problem: layer === 6 && head === 1 ? "all points are the same" : null,
-        })),
-      );
-      const data = new Uint8Array(2 * COUNT * heads.length);
-      // All coordinates are the number of the layer, so tests can identify the layer.
-      heads.forEach(({ layer }, i) => {
-        data.fill(layer, 2 * COUNT * i, 2 * COUNT * (i + 1));
-      });
-      return { header: { stride: 1, points: COUNT, heads }, data };
-    }
     if (name === "plot") {
-      const { method, dimensions, head, action } = args as PlotRequest;
+      const { stack, layer, method, dimensions = 2, head, action } = args as PlotRequest;
+      if (head === undefined) {
+        const described = DESCRIPTION.stacks.find(({ name }) => name === stack);
+        const heads = headsOf(described ?? stackOf(), layer).map((head) => ({
+          problem: layer === 6 && head === 1 ? "all points are the same" : null,
+        }));
+        // All coordinates are the number of the layer, so tests can identify the layer.
+        return { header: { heads }, data: new Uint8Array(2 * COUNT * heads.length).fill(layer) };
+      }
       if (action === "cancel") this.work = { ...this.work, state: "cancelled" };
       // All codes are 65,535, except that of the first point's first axis.
       const data = new Uint8Array(2 * dimensions * COUNT).fill(255);

@@ -6,10 +6,9 @@ import {
   EMBEDDING_DEFAULTS,
   EMBEDDING_HASH,
   type EmbeddingState,
-  overviewGroups,
   projectingOf,
 } from "../../../src/views/embedding/state";
-import { corpusWith, stackOf } from "./kernel";
+import { corpusWith } from "./kernel";
 
 const corpus = corpusWith();
 
@@ -53,20 +52,6 @@ describe("a search", () => {
     // " dog" is in the vocabulary but has no point, so "dog" has no match.
     expect(findPoints(corpus, "dog", false)).toMatchObject({ count: 0, occurrences: 0 });
     expect(findPoints(corpus, "", false)).toBeNull();
-  });
-});
-
-describe("requests for all heads", () => {
-  it("contain a few layers each, and every layer once", () => {
-    const layers = Array.from({ length: 12 }, (_, layer) => layer);
-    const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12) });
-    // A group has at most 500 kB. A layer of 12 heads with 2 bytes per point has 240 kB for 10,000
-    // points, and 120 kB for 5,000.
-    const sizes = (count: number): number[] =>
-      overviewGroups(stack, count).map((group) => group.length);
-    expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);
-    expect(sizes(5000)).toEqual([4, 4, 4]);
-    expect(overviewGroups(stack, 5000).flat()).toEqual(layers);
   });
 });
 

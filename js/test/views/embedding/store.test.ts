@@ -18,7 +18,7 @@ function runningKernel(): Kernel {
 describe("all heads", () => {
   it("appear together when all are loaded", async () => {
     const kernel = new Kernel();
-    kernel.held = (name) => name === "overview";
+    kernel.held = (name) => name === "plot";
     const { store } = setUp({}, kernel);
     await until(() => expect(kernel.waiting.length).toBeGreaterThan(0));
     expect(store.overview.value).toBeNull();
@@ -27,7 +27,7 @@ describe("all heads", () => {
       kernel.release();
       expect(store.overview.value).not.toBeNull();
     });
-    const heads = store.overview.value?.heads ?? [];
+    const heads = store.overview.value ?? [];
     // The fake kernel uses the number of the layer as the coordinates.
     const inWords = heads.map(
       ({ layer, head, coordinates }) => `${layer}.${head}: ${coordinates[3]}`,
@@ -41,26 +41,27 @@ describe("all heads", () => {
     const { kernel, store, state } = setup;
     await current(setup);
     const before = store.overview.value;
-    kernel.held = (name) => name === "overview";
+    kernel.held = (name) => name === "plot";
     assign(state, { lift: true });
     expect([store.settled.value, store.overview.value]).toEqual([false, before]);
     await until(() => expect(kernel.waiting).toHaveLength(1));
+    kernel.held = () => false;
     kernel.release();
     await current(setup);
-    expect(kernel.of("overview").at(-1)).toMatchObject({ placing: { lift: true } });
+    expect(kernel.of("plot").at(-1)).toMatchObject({ placing: { lift: true } });
     // The overview of the first placing is cached, so nothing is requested.
-    const numRequests = kernel.of("overview").length;
+    const numRequests = kernel.of("plot").length;
     assign(state, { lift: false });
     await current(setup);
     assign(state, { search: "x", color: "position", layer: 6, heads: [1] });
     await pass(1000);
-    expect(kernel.of("overview")).toHaveLength(numRequests);
+    expect(kernel.of("plot")).toHaveLength(numRequests);
   });
 
   it("are never those of another stack", async () => {
     const setup = setUp();
     await current(setup);
-    setup.kernel.held = (name) => name === "points" || name === "overview";
+    setup.kernel.held = (name) => name === "points" || name === "plot";
     assign(setup.state, { stack: "cross" });
     expect(setup.store.corpus.value).toBeNull();
     expect(setup.store.overview.value).toBeNull();
@@ -70,14 +71,15 @@ describe("all heads", () => {
   it("are dropped if they arrive too late", async () => {
     const setup = setUp();
     const { kernel } = setup;
-    kernel.held = (name) => name === "overview";
+    kernel.held = (name) => name === "plot";
     await until(() => expect(kernel.waiting).toHaveLength(1));
     assign(setup.state, { scaling: "none" });
-    await until(() => expect(kernel.aborted).toEqual(["overview"]));
+    await until(() => expect(kernel.aborted).toEqual(["plot"]));
     await until(() => expect(kernel.waiting).toHaveLength(1));
+    kernel.held = () => false;
     kernel.release();
     await current(setup);
-    expect(kernel.of("overview").at(-1)).toMatchObject({ placing: { scaling: "none" } });
+    expect(kernel.of("plot").at(-1)).toMatchObject({ placing: { scaling: "none" } });
     expect(setup.context.record.error.value).toBeNull();
   });
 

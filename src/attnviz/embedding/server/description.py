@@ -25,6 +25,8 @@ from attnviz.record.token_kinds import is_punctuation
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import Description, TokenList, describe
 
+# Maximum number of points in the small plot of a head.
+_MAX_SMALL_PLOT_POINTS = 10_000
 _NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 
@@ -134,6 +136,9 @@ class CorpusPoints(TypedDict):
         Whether some texts or tokens have no points because the limit of points was reached.
     seed : int
         Seed of the random choice of points.
+    stride : int
+        Small plots have every `stride`-th point: the points with the numbers 0, `stride`, 2
+        `stride`, ...
     names : list of str
         Title of each text that was read.
     text_tokens : list of int
@@ -164,6 +169,7 @@ class CorpusPoints(TypedDict):
     num_skipped: NotRequired[int]
     stopped: NotRequired[bool]
     seed: int
+    stride: int
     names: list[str]
     text_tokens: list[int]
     vocabulary: list[str]
@@ -244,6 +250,7 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         "num_skipped": int(corpus.num_skipped),
         "stopped": corpus.total_texts - corpus.num_skipped > len(chosen) or not points.whole,
         "seed": int(corpus.seed),
+        "stride": small_plot_stride(len(points)),
         "names": list(corpus.names),
         "text_tokens": [
             len(words[text, "queries"]) if text in chosen else 0
@@ -261,6 +268,11 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         **({"grids": grids} if grids else {}),
     }
     return cast("CorpusPoints", facts)
+
+
+def small_plot_stride(num_points: int) -> int:
+    """Return n such that a small plot has every n-th of `num_points` points."""
+    return max(1, -(-num_points // _MAX_SMALL_PLOT_POINTS))
 
 
 def _words(tokens: Tokens, num_images: int) -> list[str]:

@@ -24,14 +24,13 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, Metric, ProjectionSettings
 from attnviz.embedding.projection_process import Work
+from attnviz.embedding.server.description import small_plot_stride
 from attnviz.embedding.server.projections import ProjectionJobs
 from attnviz.embedding.trust import measure_trust
 from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import report
 from attnviz.utils.threads import torch_threads
 
-#: Maximum number of points in the small plot of a head.
-MAX_SMALL_PLOT_POINTS = 10_000
 #: Largest code of a coordinate or a norm.
 TOP_CODE = 65_535
 
@@ -81,8 +80,8 @@ class PlotOptions:
     stack: str
     layer: int
     placing: Placing
-    method: Method
-    dimensions: Dimensions
+    method: Method = "pca"
+    dimensions: Dimensions = 2
     perplexity: int = 50
     neighbors: int = 15
     seed: int = 0
@@ -119,30 +118,16 @@ class HeadPlot(PlotOptions):
         )
 
 
-class OverviewHead(TypedDict):
-    """Head with a small plot. `problem` is the reason why the plot cannot be drawn, or None."""
+class SmallPlot(TypedDict):
+    """Small plot of a head. `problem` is the reason why it cannot be drawn, or None."""
 
-    layer: int
-    head: int
     problem: str | None
 
 
-class OverviewHeader(TypedDict):
-    """Header of a reply with small plots.
+class SmallPlotsHeader(TypedDict):
+    """Header of a reply with small plots, in the order of the heads of the layer."""
 
-    Attributes
-    ----------
-    stride : int
-        Every `stride`-th point is drawn: the points with the numbers 0, `stride`, 2 `stride`, ...
-    points : int
-        Number of drawn points.
-    heads : list of OverviewHead
-        Heads whose plots are in the buffer, in the same order.
-    """
-
-    stride: int
-    points: int
-    heads: list[OverviewHead]
+    heads: list[SmallPlot]
 
 
 class PlotHeader(TypedDict):
@@ -186,36 +171,6 @@ class NormsHeader(TypedDict):
     low: float
     high: float
     top: int
-
-
-class HeadTrustFigures(TypedDict):
-    """Trust figures of a head: how well distances on its plot predict attention.
-
-    Only keys of the same text that the mask allows count as keys of a query.
-
-    Attributes
-    ----------
-    plot : float or None
-        Correlation between the distance of a query and a key on the plot and their product ``q .
-        k``, averaged over queries, from -1 (the best) to 1. None if it is undefined for all
-        queries.
-    recall : float or None
-        Share of a query's ten strongest keys (with the largest products ``q . k``) that are also
-        among its ten nearest keys on the plot, averaged over the queries with more than ten keys.
-        None if there are no such queries.
-    recall_baseline : float or None
-        Expected value of `recall` if the points had random positions. None if `recall` is None.
-    num_queries, num_total : int
-        Number of queries for which the figures were measured (`num_queries`), and of all queries
-        (`num_total`).
-    """
-
-    head: int
-    plot: float | None
-    recall: float | None
-    recall_baseline: float | None
-    num_queries: int
-    num_total: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,25 +259,17 @@ class EmbeddingAnswers:
         # never dropped.
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
-    def overview(
-        self, stack: str, layers: Sequence[int], placing: Placing
-    ) -> tuple[OverviewHeader, bytes]:
-        """Compute small plots of all heads of some layers by principal components.
+    def small_plots(self, options: PlotOptions) -> tuple[SmallPlotsHeader, bytes]:
+        """Compute small plots of all heads of a layer by principal components.
 
-        The bytes have one uint8 code per coordinate, (heads, 2, drawn points). The heads are those
-        of all layers, in the order of `layers`.
+        The bytes have one uint8 code per coordinate, (2, heads, drawn points).
         """
-        if not layers or len(set(layers)) < len(layers):
-            raise ValueError("layers must be at least one layer, each only once")
-        stride = max(1, -(-len(self.corpus.points(stack)) // MAX_SMALL_PLOT_POINTS))
-        heads: list[OverviewHead] = []
-        data = []
-        for layer in layers:
-            for head, plot in enumerate(self.plots(stack, layer, None, placing)):
-                heads.append({"layer": layer, "head": head, "problem": plot.problem})
-                data.append((coded(plot.coordinates)[2][::stride].T >> 8).astype(np.uint8))
-        header: OverviewHeader = {"stride": stride, "points": data[0].shape[1], "heads": heads}
-        return header, np.stack(data).tobytes()
+        plots = self.plots(options.stack, options.layer, None, options.placing)
+        stride = small_plot_stride(len(self.corpus.points(options.stack)))
+        codes = np.stack([coded(plot.coordinates)[2][::stride].T >> 8 for plot in plots], axis=1)
+        return {"heads": [{"problem": plot.problem} for plot in plots]}, codes.astype(
+            np.uint8
+        ).tobytes()
 
     def trust(self, options: PlotOptions, heads: Sequence[int]) -> list[dict[str, Any] | None]:
         """Measure the trust figures of the current plots of some heads.
@@ -369,7 +316,7 @@ class EmbeddingAnswers:
         """
         if heads is None:
             heads = range(self.corpus.stack(stack).num_heads(layer))
-        options = PlotOptions(stack, layer, placing, "pca", dimensions)
+        options = PlotOptions(stack, layer, placing, dimensions=dimensions)
         cached = {head: self._plots.get(options.of(head).key) for head in heads}
         missing = [head for head, plot in cached.items() if plot is None]
         points = self.corpus.points(stack)
@@ -463,7 +410,7 @@ class EmbeddingAnswers:
                 self.corpus, stack, layer, heads, coordinates, max_queries=max_queries
             )
             for head, trust in zip(heads, measured, strict=True):
-                figures[head] = None if trust is None else {"head": head} | _rounded(asdict(trust))
+                figures[head] = None if trust is None else _rounded(asdict(trust))
             report("correlations", start + len(heads), len(shown), "head")
         return figures
 

@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, describe_points
 from attnviz.embedding.server.plots import (
     EmbeddingAnswers,
-    HeadPlot,
-    HeadTrustFigures,
     NormsHeader,
-    OverviewHeader,
     PlotHeader,
     PlotOptions,
+    SmallPlotsHeader,
 )
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
+from attnviz.embedding.trust import HeadTrust
 from attnviz.record.storage.mapped import MappedFile
 from attnviz.server.base import Answer, BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.codec import compressed_json
@@ -105,58 +103,46 @@ class PointsRequest:
         return server.part(self, lambda: ({}, compressed_json(describe_points(corpus, self.stack))))
 
 
-@CORPUS_REQUESTS.add("overview", OverviewHeader, PartHeader)
-@dataclass(frozen=True)
-class OverviewRequest:
-    """Request for one part of the small plots of all heads of some layers.
-
-    A small plot shows some of the points by their principal components. For each head, the buffer
-    has the x coordinates of the drawn points, with one byte per point, and then their y
-    coordinates. The bytes 0 and 255 are opposite sides of the smallest square that contains all
-    points of the head. The y axis points up. `part` is the index of the part, from 0.
-    """
-
-    stack: str
-    layers: tuple[int, ...]
-    placing: Placing
-    part: int = 0
-
-    def answer(self, server: CorpusServer) -> Reply:
-        """Send the plots."""
-        answers = server.answers
-        return server.part(self, lambda: answers.overview(self.stack, self.layers, self.placing))
-
-
-@CORPUS_REQUESTS.add("plot", PlotHeader, PartHeader)
-@dataclass(frozen=True)
-class PlotRequest(HeadPlot):
-    """Request for one part of the current plot of one head.
+@CORPUS_REQUESTS.add("plot", PlotHeader, SmallPlotsHeader, PartHeader)
+@dataclass(frozen=True, kw_only=True)
+class PlotRequest(PlotOptions):
+    """Request for one part of the current plot of one head, or of the small plots of all heads.
 
     A coordinate is a 16-bit code. The codes 0 and 65,535 are opposite sides of the square or cube
-    in `PlotHeader`. The buffer has the high bytes of the codes, first of the x coordinates of all
-    points, then of the y coordinates, and so on. The low bytes follow in the same order.
+    in `PlotHeader`, and the y axis points up. The buffer has the high bytes of the codes, first of
+    the x coordinates of all points, then of the y coordinates, and so on. The low bytes follow in
+    the same order.
 
     Until t-SNE or UMAP has a first result, the plot shows the principal components. `part` is the
     index of the part, from 0.
 
     Attributes
     ----------
+    head : int or None
+        Number of the head. None requests small plots of all heads of the layer, which have
+        principal components only. They have some of the points (see `CorpusPoints.stride`) and no
+        low bytes: the buffer has the x coordinates of all heads, head by head, then the y
+        coordinates.
     action : {"show", "restart", "cancel"}
         What to do with t-SNE or UMAP before the reply. "show": start it unless it was started
         before. "restart": also start it again if it was cancelled or has failed. "cancel": stop it
         if it is running.
     """
 
+    head: int | None = None
     part: int = 0
     action: Literal["show", "restart", "cancel"] = "show"
 
     def answer(self, server: CorpusServer) -> Reply:
         """Send the current plot. While t-SNE or UMAP runs, it is the newest intermediate result."""
+        if self.head is None:
+            return server.part(self, lambda: server.answers.small_plots(self))
+        plotted = self.of(self.head)
         if self.action == "cancel":
-            server.answers.running.cancel(self.key)
+            server.answers.running.cancel(plotted.key)
 
         def make() -> Answer:
-            plot = server.answers.plot(self, restart=self.action == "restart")
+            plot = server.answers.plot(plotted, restart=self.action == "restart")
             header, data = plot.reply()
             return header, data.tobytes()
 
@@ -164,13 +150,13 @@ class PlotRequest(HeadPlot):
 
 
 class TrustHeader(TypedDict):
-    """Header of a reply with the trust figures of some heads, in the order of the request.
+    """Header of a reply with the trust figures of some heads.
 
-    An entry is None if the head has no plot by the requested method yet, or if its plot cannot be
-    drawn.
+    A page may have more heads than the request. An entry is None if the head has no plot by the
+    requested method yet, or if its plot cannot be drawn.
     """
 
-    heads: list[HeadTrustFigures | None]
+    heads: list[HeadTrust | None]
 
 
 @CORPUS_REQUESTS.add("trust", TrustHeader)

@@ -65,7 +65,7 @@ def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
             assert header[name] == value, name
 
 
-@pytest.mark.parametrize("name", ["overview", "plot", "norms", "aggregate", "lines"])
+@pytest.mark.parametrize("name", ["plot", "norms", "aggregate", "lines"])
 def test_replies_equal_the_fixture(name: str) -> None:
     server = CorpusServer(fixture_corpus())
     for case in fixture()["live"][name]:
@@ -79,7 +79,7 @@ def test_replies_equal_the_fixture(name: str) -> None:
         if name == "aggregate":
             assert_allclose(np.frombuffer(actual, "<f4"), np.frombuffer(expected, "<f4"), atol=1e-6)
             continue
-        kind = np.uint8 if name == "overview" else np.dtype("<u2")
+        kind = np.uint8 if name == "plot" else np.dtype("<u2")
         codes, expected_codes = (
             np.frombuffer(buffer, kind).astype(int) for buffer in (actual, expected)
         )
@@ -96,7 +96,7 @@ def test_points_equal_the_fixture() -> None:
     [
         ("block", {}, "It does not exist for a corpus."),
         ("points", {"stack": "cross"}, "this corpus has the stacks 'self'"),
-        ("overview", {"stack": "self", "layers": [7], "placing": PLACING}, "layer"),
+        ("plot", {"stack": "self", "layer": 7, "placing": PLACING}, "layer"),
         ("plot", PLOT | {"head": 3}, "heads 0"),
         ("plot", PLOT | {"method": "mds"}, "Invalid enum value 'mds' - at `method`"),
         ("plot", PLOT | {"part": 1}, "must be from 0 to 0"),
@@ -111,19 +111,17 @@ def test_invalid_requests_are_refused(name: str, arguments: dict[str, Any], mess
     assert message in str(caught.value)
 
 
-def test_the_overview_has_a_limited_number_of_points() -> None:
+def test_small_plots_have_a_limited_number_of_points() -> None:
     example = corpus([60] * 101, max_points=20_000, layers=1, heads=2, size=4)
     server = CorpusServer(example)
     count = len(example.points())
     assert count > 10_000
-    arguments = {"stack": "self", "layers": [0], "placing": PLACING}
-    reply = server.reply("overview", arguments)
+    reply = server.reply("plot", {"stack": "self", "layer": 0, "placing": PLACING})
     assert reply.data is not None
-    assert reply.header["stride"] == 2
-    assert reply.header["points"] == -(-count // 2)
+    assert points_of(server)["stride"] == 2
     plot = server.reply("plot", PLOT | {"head": 0})
-    small = np.frombuffer(reply.data, np.uint8).reshape(2, 2, -1)
-    assert_array_equal(small[0], (codes_of(plot)[::2] >> 8).T)
+    small = np.frombuffer(reply.data, np.uint8).reshape(2, 2, -(-count // 2))
+    assert_array_equal(small[:, 0], (codes_of(plot)[::2] >> 8).T)
 
 
 def test_large_plots_are_sent_in_parts() -> None:
@@ -188,7 +186,7 @@ def test_a_head_with_nan_does_not_affect_others() -> None:
     queries[1, 3, 2] = torch.nan
     keys[2] = 1.0
     server = CorpusServer(with_vectors(queries, keys, [12, 12]))
-    overview = server.reply("overview", {"stack": "self", "layers": [0], "placing": PLACING})
+    overview = server.reply("plot", {"stack": "self", "layer": 0, "placing": PLACING})
     problems = [head["problem"] for head in overview.header["heads"]]
     assert problems == [
         None,
@@ -196,9 +194,9 @@ def test_a_head_with_nan_does_not_affect_others() -> None:
         "all keys are the same",
     ]
     assert overview.data is not None
-    small = np.frombuffer(overview.data, np.uint8).reshape(3, 2, 48)
-    assert small[1].max() == 0
-    assert len(np.unique(small[0])) > 10
+    small = np.frombuffer(overview.data, np.uint8).reshape(2, 3, 48)
+    assert small[:, 1].max() == 0
+    assert len(np.unique(small[:, 0])) > 10
     plot = server.reply("plot", PLOT)
     assert (plot.header["size"], plot.header["explained"]) == (0.0, None)
     for reply in (plot, server.reply("norms", HEAD)):
@@ -251,9 +249,9 @@ def test_replies_and_their_parts_depend_on_the_placing(
     for name, arguments in (
         ("trust", {"heads": [0, 1]} | PLOT),
         ("plot", PLOT | {"dimensions": 3}),
-        ("overview", {"stack": "self", "layers": [0]}),
+        ("plot", {"stack": "self", "layer": 0}),
         ("plot", PLOT | {"dimensions": 3, "part": 1}),
-        ("overview", {"stack": "self", "layers": [0], "part": 1}),
+        ("plot", {"stack": "self", "layer": 0, "part": 1}),
     ):
         for placing in (PLACING, PLACING | change, PLACING):
             expected = CorpusServer(example).reply(name, arguments | {"placing": placing})

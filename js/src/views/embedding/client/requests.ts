@@ -1,41 +1,46 @@
 /**
  * Requests of the embedding view: points, plots, trust figures, norms, mean weights and lines.
  * Trust figures measure how well distances on a plot follow q·k.
+ *
+ * A kernel and an exported page answer in the same form, with three exceptions: a page has plots of
+ * principal components in place of other plots that it does not contain, small plots with all
+ * points and both bytes of coordinates, and the strongest keys of all queries in place of lines.
  */
 
 import { inflate } from "../../../client/codec";
 import type {
   AggregateHeader,
-  HeadPlot,
   LinesHeader,
+  LinesRequest,
   NormsHeader,
-  OverviewHeader,
-  OverviewHead as OverviewHeadHeader,
   PlotHeader,
   PlotOptions,
   PlotRequest,
+  SmallPlotsHeader,
   TrustHeader,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
 import { joinParts, MAX_REPLY_BYTES, type Requests } from "../../../client/transport";
-import { createCorpus } from "./corpus";
+import type { HeadIndex } from "../../../ui/head-grid/grid";
+import { type Corpus, createCorpus } from "./corpus";
 
 export type { Corpus, Kind } from "./corpus";
 
 /** Method of the projection and its settings. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
 
-export interface OverviewHead extends OverviewHeadHeader {
+/** Options of the plot of one head. */
+export type HeadPlot = PlotOptions & { head: number };
+
+/** Small plot of a head, which shows the first two principal components. */
+export interface SmallPlot extends HeadIndex {
+  /** Reason why the plot cannot be drawn, or null. */
+  problem: string | null;
   /**
-   * Coordinates of the overview's points: first x of each point, then y of each point. They are
-   * integers from 0 to 255, and y grows upwards.
+   * Coordinates of every n-th point, where n is `stride` of the corpus: first x of each point, then
+   * y of each point. They are integers from 0 to 255, and y grows upwards.
    */
   coordinates: Uint8Array;
-}
-
-/** Small plots of all heads of some layers. They show the first two principal components. */
-export interface Overview extends OverviewHeader {
-  heads: OverviewHead[];
 }
 
 /** The plot of one head. */
@@ -63,6 +68,8 @@ export interface Lines extends LinesHeader {
   point: number;
   /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
   error?: { weight: number; covered: number };
+  /** Reason why a page does not contain the lines. */
+  problem?: string;
 }
 
 /**
@@ -99,17 +106,36 @@ export const corpusOf = loader(
   ({ count, columns, facts }) => count * (12 + 8 * columns.length) + 40 * facts.vocabulary.length,
 );
 
-/** Load the small plots of all heads of some layers. */
-export const overviewOf = loader(
-  "overview",
-  (header: OverviewHeader, bytes): Overview => {
-    const size = 2 * header.points;
-    const coordinatesOf = (i: number) => bytes.subarray(i * size, (i + 1) * size);
-    const heads = header.heads.map((head, i) => ({ ...head, coordinates: coordinatesOf(i) }));
-    return { ...header, heads };
-  },
-  ({ heads, points }) => 2 * points * heads.length,
-);
+/** Load the small plots of all heads of a layer of the corpus. */
+export async function smallPlotsOf(
+  source: Source,
+  { stack, count, facts: { stride } }: Corpus,
+  { layer, placing }: Pick<PlotOptions, "layer" | "placing">,
+  signal?: AbortSignal,
+): Promise<SmallPlot[]> {
+  const points = Math.ceil(count / stride);
+  const load = loader(
+    "plot",
+    ({ heads }: SmallPlotsHeader, bytes) => {
+      // The bytes of x of all heads come first, then those of y.
+      const isThinned = bytes.length === 2 * points * heads.length;
+      const [size, step] = isThinned ? [points, 1] : [count, stride];
+      return heads.map(({ problem }, head): SmallPlot => {
+        const code = (_: unknown, i: number): number => {
+          const [axis, point] = i < points ? [0, i] : [1, i - points];
+          return bytes[(axis * heads.length + head) * size + point * step] as number;
+        };
+        return { layer, head, problem, coordinates: Uint8Array.from({ length: 2 * points }, code) };
+      });
+    },
+    (heads) => 2 * points * heads.length,
+  );
+  return load(source, { stack, layer, placing }, signal);
+}
+
+const NOT_IN_PAGE =
+  "This page does not contain this plot. The principal components are shown instead. " +
+  "Save the page while the plot is shown to include it.";
 
 const plotOf = loader(
   "plot",
@@ -125,7 +151,11 @@ const plotOf = loader(
         coordinates[point * dimensions + axis] = (low[axis] as number) + (code / 65535) * size;
       }
     }
-    return { ...header, request: request as HeadPlot, coordinates };
+    const isOther = request.method !== "pca" || request.dimensions !== dimensions;
+    const isInstead = header.work === null && isOther;
+    const work = { state: "failed", done: 0, num_total: 0, words: NOT_IN_PAGE } as const;
+    const shown = isInstead ? { ...header, work } : header;
+    return { ...shown, request: request as HeadPlot, coordinates };
   },
   // Do not cache the plot of an unfinished projection, because a later plot replaces it.
   ({ work, coordinates }) =>
@@ -151,7 +181,8 @@ export async function projectionOf(
 /** Load the trust figures of some heads of a layer. A head without a plot has null. */
 export const trustOf = loader(
   "trust",
-  ({ heads }: TrustHeader) => heads,
+  (header: TrustHeader, _bytes, { heads }) =>
+    heads.map((head) => header.heads.find((trust) => trust?.head === head) ?? null),
   (heads) => 256 * heads.length,
 );
 
@@ -174,12 +205,60 @@ export const aggregateOf = loader(
   () => MAX_REPLY_BYTES / 4,
 );
 
-/** Load the attention lines of a point. */
-export const linesOf = loader(
-  "lines",
-  (header: LinesHeader, _bytes, { point }): Lines => ({ ...header, point }),
-  ({ points }) => 16 * points.length,
-);
+/**
+ * Load the attention lines of a point of the corpus.
+ *
+ * @param causal whether a query cannot attend to the keys after it.
+ */
+export function linesOf(
+  source: Source,
+  corpus: Corpus,
+  causal: boolean,
+  request: Omit<LinesRequest, "stack">,
+  signal?: AbortSignal,
+): Promise<Lines> {
+  const { point } = request;
+  const none = { point, points: [], weights: [], covered: 0, num_total: 0 };
+  const load = loader(
+    "lines",
+    (header: Partial<Lines>, bytes): Lines =>
+      bytes.length > 0 ? recordedLines(corpus, causal, point, bytes) : { ...none, ...header },
+    ({ points }) => 16 * points.length,
+  );
+  return load(source, { stack: corpus.stack, ...request }, signal);
+}
+
+/**
+ * Return the strongest keys of a query from a page. `keys` has three byte arrays of shape
+ * [rank][queries]: a code c for each weight, which is (c / 255)², and the low and the high byte of
+ * the key's index among the keys of its text. Code 0 means that the query has no further key.
+ */
+function recordedLines(corpus: Corpus, causal: boolean, point: number, keys: Uint8Array): Lines {
+  const lines = { point, points: [] as number[], weights: [] as number[] };
+  const error = { weight: 0, covered: 0 };
+  if (corpus.isKey(point)) {
+    const problem = "This page contains lines of queries, but no lines of keys.";
+    return { ...lines, covered: 0, num_total: 0, problem };
+  }
+  const plane = keys.length / 3;
+  const [first, stop] = corpus.pointsOf("key", corpus.textOf(point));
+  for (let at = point; at < plane && keys[at] !== 0; at += corpus.numQueries) {
+    const code = keys[at] as number;
+    lines.points.push(
+      first + (keys[plane + at] as number) + 256 * (keys[2 * plane + at] as number),
+    );
+    lines.weights.push((code / 255) ** 2);
+    // This is the error of the weight if the code, which is rounded, is off by 0.5.
+    const bound = (code + 0.25) / 255 ** 2;
+    error.weight = Math.max(error.weight, bound);
+    error.covered += bound;
+  }
+  const covered = lines.weights.reduce((sum, weight) => sum + weight, 0);
+  const last = causal ? corpus.positionOf(point) : Number.POSITIVE_INFINITY;
+  const positions = corpus.positions.subarray(first, stop);
+  const num_total = positions.filter((position) => position <= last).length;
+  return { ...lines, covered, num_total, error };
+}
 
 /**
  * Return the maximum error of a mean weight from a page: half the distance to the next code. Return

@@ -10,7 +10,7 @@ import type { HeadGrid } from "../../../ui/head-grid/grid";
 import { fittedName } from "../../../ui/head-grid/head-roles";
 import { gridMarks } from "../../../ui/head-grid/marks";
 import { headName } from "../../../ui/text/captions";
-import type { Corpus, OverviewHead } from "../client/requests";
+import type { Corpus, SmallPlot } from "../client/requests";
 import { type Coloring, lookOf } from "../colors";
 import { countAtMedian } from "../plot/cloud";
 import { type Context, headKey } from "../state";
@@ -83,7 +83,7 @@ function crowdOf(coordinates: Uint8Array): number {
  * @param strength factor of the opacity, 0 to 1.
  */
 export function tileDots(
-  { coordinates }: OverviewHead,
+  { coordinates }: SmallPlot,
   look: TileLook,
   square: { x: number; y: number; side: number },
   strength: number,
@@ -137,7 +137,7 @@ export function overviewScene(
   grid: HeadGrid,
   layout: TileLayout,
   look: TileLook,
-  heads: ReadonlyMap<string, OverviewHead>,
+  heads: ReadonlyMap<string, SmallPlot>,
   trust: TrustMap,
 ): Scene {
   const { cell } = layout;

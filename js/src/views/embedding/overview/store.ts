@@ -31,16 +31,18 @@ export function createOverviewStore(context: Context, store: EmbeddingStore) {
   );
   /** Plot of each head by `headKey`. */
   const plots = computed(
-    () => new Map((store.overview.value?.heads ?? []).map((head) => [headKey(head), head])),
+    () => new Map((store.overview.value ?? []).map((head) => [headKey(head), head])),
   );
   const mixed = computed(() => {
-    const overview = store.overview.value;
-    return overview && mixedOrder(overview.points, (point) => store.shown(point * overview.stride));
+    if (!store.corpus.value) return null;
+    const { count, facts } = store.corpus.value;
+    const { stride } = facts;
+    return mixedOrder(Math.ceil(count / stride), (point) => store.shown(point * stride));
   });
   const look = computed(() => {
     const [corpus, overview, colors] = [store.corpus, store.overview, store.colors];
     if (!corpus.value || !overview.value || !mixed.value || !colors.value) return null;
-    const { stride } = overview.value;
+    const { stride } = corpus.value.facts;
     return tileLook(mixed.value, stride, corpus.value, colors.value, store.standing.value);
   });
   return {

@@ -12,8 +12,8 @@ import {
   corpusOf,
   linesOf,
   normsOf,
-  overviewOf,
   projectionOf,
+  smallPlotsOf,
 } from "../../../../src/views/embedding/client/requests";
 import { transportOf } from "../../../builders";
 import { FIXTURE, PCA, PLACING, page, type Values } from "./recorded";
@@ -86,9 +86,10 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
   });
 
   it.each(HEADS)("has the small plot of $selection", async ({ selection, values }) => {
-    const request = { stack: "self", layers: [selection.layer], placing: PLACING };
-    const overview = await overviewOf(source, request);
-    const tile = overview.heads.find(({ head }) => head === selection.head);
+    const corpus = await corpusOf(source, { stack: "self" });
+    const plots = await smallPlotsOf(source, corpus, { layer: selection.layer, placing: PLACING });
+    const tile = plots[selection.head];
+    expect(tile).toMatchObject({ layer: selection.layer, head: selection.head });
     const { low, size } = await projectionOf(source, { ...selection, placing: PLACING, ...PCA });
     values.coordinates.flat().forEach((value, i) => {
       // The overview has only the high byte of the code, so the value is in a range of 256 codes.
@@ -167,8 +168,10 @@ describe("the strongest keys of a query", () => {
 
   it.each(HEADS)("are in a page for $selection", async ({ selection, values }) => {
     const source = new Source(page());
+    const corpus = await corpusOf(source, { stack: "self" });
+    const { stack: _, ...head } = selection;
     for (let point = 0; point < all.length; point++) {
-      const lines = await linesOf(source, { ...selection, point });
+      const lines = await linesOf(source, corpus, true, { ...head, point });
       // With a causal mask, a query may attend to itself and to all earlier keys.
       expect(lines.num_total).toBe((all[point] as [number, number, string])[1] + 1);
       const expected = strongest(values, point).slice(0, FIXTURE.page.top_keys);
@@ -188,7 +191,9 @@ describe("the strongest keys of a query", () => {
     expect(ofQueries.length).toBeGreaterThan(0);
     for (const request of ofQueries) {
       const values = FIXTURE.values[`${request.layer}:${request.head}`] as Values;
-      const lines = await linesOf(new Source(live), request);
+      const source = new Source(live);
+      const corpus = await corpusOf(source, { stack: "self" });
+      const lines = await linesOf(source, corpus, true, request);
       const expected = strongest(values, request.point);
       expect([...lines.points]).toEqual(expected.map(([key]) => key));
       expect([...lines.weights]).toEqual(expected.map(([, weight]) => expect.closeTo(weight, 5)));

@@ -8,11 +8,11 @@ import {
   corpusOf,
   meanError,
   normsOf,
-  overviewOf,
   projectionOf,
+  smallPlotsOf,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
-import { trustFor } from "../kernel";
+import { corpusWith, trustFor } from "../kernel";
 import { FIXTURE, PCA, PLACING, page } from "./recorded";
 
 const HEAD = { stack: "self", layer: 5, head: 1 };
@@ -56,14 +56,15 @@ describe("an exported page", () => {
     const unused = new Array<number>(count).fill(0);
     const high = Array.from(unused, (_, point) => codeOf(point) >> 8);
     const data = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
-    const args = { stack: "self", layer: 5, method: "pca", dimensions: 2 };
+    const args = { stack: "self", layer: 5 };
     const header = [0, 1].map(() => ({ count, problem: null }));
     const many = { request: "plot", arguments: args, header, data, planes: 4 };
-    const request = { stack: "self", layers: [5], placing: PLACING };
-    const overview = await overviewOf(sourceOf(many), request);
-    // The overview has every third of 25,000 points, so its point 100 is point 300.
-    expect([overview.stride, overview.points]).toEqual([3, 8334]);
-    expect(overview.heads[1]?.coordinates[8334 + 100]).toBe(codeOf(300) >> 8);
+    const example = corpusWith({ stride: 3 });
+    const request = { layer: 5, placing: PLACING };
+    const plots = await smallPlotsOf(sourceOf(many), { ...example, count }, request);
+    // A small plot has every third of 25,000 points, so its point 100 is point 300.
+    expect(plots[1]?.coordinates).toHaveLength(2 * 8334);
+    expect(plots[1]?.coordinates[8334 + 100]).toBe(codeOf(300) >> 8);
   });
 
   it("has the plot that was shown", async () => {
@@ -89,9 +90,8 @@ describe("an exported page", () => {
 
   it("has trust figures of heads in the requested order", async () => {
     const { head: _, ...layer } = HEAD;
-    const args = { ...layer, method: "pca", dimensions: 2 };
     const header = { heads: [null, trustFor(5, 1)] };
-    const source = sourceOf({ request: "trust", arguments: args, header });
+    const source = sourceOf({ request: "trust", arguments: layer, header });
     const trusts = await trustOf(source, { ...layer, placing: PLACING, ...PCA, heads: [1, 0] });
     expect([trusts[0]?.plot, trusts[1]]).toEqual([-0.5, null]);
   });

@@ -1,7 +1,10 @@
 /** This file reads `tests/fixtures/embedding.json`, a corpus with expected numbers, as a page. */
 
-import type { RecordedPage, RecordedReply } from "../../../../src/client/page/recorded";
-import { EmbeddingPageTransport } from "../../../../src/views/embedding/client/page";
+import {
+  type RecordedPage,
+  type RecordedReply,
+  RecordedTransport,
+} from "../../../../src/client/page/recorded";
 import { described, readFixture, stackOf } from "../../../builders";
 
 interface LiveReply {
@@ -44,12 +47,12 @@ export const PCA = {
 };
 
 /** Return the transport of a page with `replies` before those of the fixture. */
-export function page(replies: RecordedReply[] = []): EmbeddingPageTransport {
+export function page(replies: RecordedReply[] = []): RecordedTransport {
   const description = described(stackOf({ causal: true }));
   const data: RecordedPage & { description: typeof description } = {
     format: 2,
     description,
     replies: [...replies, ...structuredClone(FIXTURE.page.replies)],
   };
-  return new EmbeddingPageTransport(data);
+  return new RecordedTransport(data);
 }

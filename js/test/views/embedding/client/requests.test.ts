@@ -2,10 +2,13 @@
 
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import type { HeadPlot } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import type { Reply } from "../../../../src/client/transport";
-import { corpusOf, projectionOf } from "../../../../src/views/embedding/client/requests";
+import {
+  corpusOf,
+  type HeadPlot,
+  projectionOf,
+} from "../../../../src/views/embedding/client/requests";
 import { transportOf } from "../../../builders";
 import { ANSWER, corpusWith } from "../kernel";
 

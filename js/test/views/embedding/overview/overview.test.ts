@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { HeadTrustFigures } from "../../../../src/client/protocol";
-import type { OverviewHead } from "../../../../src/views/embedding/client/requests";
+import type { HeadTrust } from "../../../../src/client/protocol";
+import type { SmallPlot } from "../../../../src/views/embedding/client/requests";
 import { tileGrid } from "../../../../src/views/embedding/overview/layout";
 import { tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
@@ -12,7 +12,7 @@ import {
 import { sentences } from "../../../builders";
 import { stackOf, trustFor } from "../kernel";
 
-function trusted(correlation: number | null, recall: number | null): HeadTrustFigures {
+function trusted(correlation: number | null, recall: number | null): HeadTrust {
   return { ...trustFor(0, 0), plot: correlation, recall };
 }
 
@@ -87,7 +87,7 @@ describe("a tile's points", () => {
       },
       standsOut,
     );
-  const head: OverviewHead = {
+  const head: SmallPlot = {
     layer: 0,
     head: 0,
     problem: null,
