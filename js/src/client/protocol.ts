@@ -54,7 +54,7 @@ export type Method = "pca" | "tsne" | "umap";
 export type Dimensions = 2 | 3;
 
 /**
- * Options of plots. Each head of a layer has its own plot.
+ * Options of the plot of one head, or of all heads of a layer if `head` is null.
  *
  * The query and key vectors of the head are placed in one space (`placing`), and then projected to
  * two or three dimensions (`method`).
@@ -78,6 +78,8 @@ export interface PlotOptions {
   neighbors: number;
   /** Seed of t-SNE and UMAP. */
   seed: number;
+  /** Number of the head. null means all heads of the layer. */
+  head: number | null;
 }
 
 /** Tokens of all query points, or of all key points. Each list has one entry per point. */
@@ -1110,7 +1112,11 @@ export interface SmallPlotsHeader {
   heads: SmallPlot[];
 }
 
-/** Request for the trust figures of some heads: how well their plots predict attention. */
+/**
+ * Request for the trust figures of one head or all heads of a layer.
+ *
+ * Trust figures state how well distances on a plot predict attention.
+ */
 export interface TrustRequest {
   stack: string;
   layer: number;
@@ -1120,7 +1126,7 @@ export interface TrustRequest {
   perplexity?: number;
   neighbors?: number;
   seed?: number;
-  heads: number[];
+  head?: number;
 }
 
 /**
@@ -1154,10 +1160,10 @@ export interface HeadTrust {
 }
 
 /**
- * Header of a reply with the trust figures of some heads.
+ * Header of a reply with the trust figures of the requested head, or of all heads of the layer.
  *
- * A page may have more heads than the request. An entry is null if the head has no plot by the
- * requested method yet, or if its plot cannot be drawn.
+ * A page has all heads of the layer also if one is requested. An entry is null if the head has no
+ * plot by the requested method yet, or if its plot cannot be drawn.
  */
 export interface TrustHeader {
   heads: (HeadTrust | null)[];

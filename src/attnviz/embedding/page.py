@@ -14,8 +14,9 @@ of both languages read ``tests/fixtures/embedding.json``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,8 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, describe_points
-from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, PlotOptions, coded
-from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
+from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions, coded
+from attnviz.embedding.server.weights import aggregate, top_keys
 from attnviz.pages.colors import LIGHT, rgb_of
 from attnviz.pages.html import check_size_without_data, document
 from attnviz.pages.limits import check_top_keys, format_megabytes
@@ -65,7 +66,7 @@ _QUERY_KEY_COLORS = np.array(
     ]
 )
 
-_Codes = NDArray[np.uint8]
+_Result = TypeVar("_Result")
 
 
 @show_progress("page")
@@ -143,7 +144,7 @@ def _layer_replies(
     headers, codes = zip(*(plot.reply() for plot in plots), strict=True)
     yield recorded("plot", at, headers, np.stack(codes, axis=1), planes=4)
     with part_of("trust", 1, parts):
-        trust = answers.trust(PlotOptions(name, layer, placing), heads)
+        trust = answers.trust(PlotOptions(name, layer, placing))
     yield recorded("trust", at, {"heads": trust})
     with torch_threads(1):
         headers, codes = zip(
@@ -151,62 +152,35 @@ def _layer_replies(
         )
         yield recorded("norms", at, headers, np.stack(codes))
         with part_of("means", 2, parts):
-            yield recorded_weights("aggregate", at, *_means(corpus, name, layer, heads))
+            mean = partial(aggregate, corpus, name, layer, size=_BINS)
+            headers, means = zip(*_reported("mean weights", heads, mean), strict=True)
+            yield recorded_weights("aggregate", at, headers, np.stack(means))
         if count:
             with part_of("keys", 3, parts):
-                keys = _keys(corpus, name, layer, heads, count)
-            yield recorded("lines", at, [{}] * len(heads), keys, planes=3)
+                keys_of = partial(_coded_keys, corpus, name, layer, count=count)
+                keys = list(_reported("strongest keys", heads, keys_of))
+            yield recorded("lines", at, [{}] * len(heads), np.stack(keys, axis=1), planes=3)
     report("layers", parts, parts)
 
 
-def _means(
-    corpus: Corpus, name: str, layer: int, heads: Sequence[int]
-) -> tuple[list[AggregateHeader], NDArray[np.float32]]:
-    """Return the headers and the mean weights by position of the heads of a layer."""
-    # Header for the case that the weights of all heads are not finite. The means of such heads are
-    # NaN, and their plots state the problem.
-    nothing: AggregateHeader = {
-        "rows": 1,
-        "columns": 1,
-        "query_edges": [0, 1],
-        "key_edges": [0, 1],
-        "texts": 0,
-        "of_texts": 0,
-        "queries": 0,
-        "of_queries": 0,
-    }
-    made: list[tuple[AggregateHeader, NDArray[np.float32]] | None] = []
+def _reported(
+    what: str, heads: Sequence[int], compute: Callable[[int], _Result]
+) -> Iterator[_Result]:
+    """Yield the results of `compute` for some heads, and report the progress as `what`."""
     for done, head in enumerate(heads):
-        report("mean weights", done, len(heads), "head")
-        try:
-            made.append(aggregate(corpus, name, layer, head, _BINS))
-        except ValueError:
-            made.append(None)
-    header, means = next(
-        (of_head for of_head in made if of_head is not None), (nothing, np.zeros((1, 1)))
-    )
-    blank = np.full_like(means, np.nan)
-    weights = [blank if of_head is None else of_head[1] for of_head in made]
-    return [header] * len(heads), np.stack(weights)
+        report(what, done, len(heads), "head")
+        yield compute(head)
 
 
-def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> _Codes:
-    """Return the `count` strongest keys of each query, (3, heads, count, queries).
+def _coded_keys(corpus: Corpus, name: str, layer: int, head: int, count: int) -> NDArray[np.uint8]:
+    """Return the `count` strongest keys of each query, (3, count, queries).
 
     The first axis has the weight, and the low byte and the high byte of the key's index (see
-    `top_keys`). A weight is coded as 255 times its square root. Heads whose weights are not finite
-    have zeros.
+    `top_keys`). A weight is coded as 255 times its square root.
     """
-    planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
-    for index, head in enumerate(heads):
-        report("strongest keys", index, len(heads), "head")
-        try:
-            weights, keys = top_keys(corpus, name, layer, head, count)
-        except ValueError:
-            continue
-        planes[0, index] = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
-        planes[1, index], planes[2, index] = keys & 255, keys >> 8
-    return planes
+    weights, keys = top_keys(corpus, name, layer, head, count)
+    codes = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
+    return np.stack([codes, keys & 255, keys >> 8]).astype(np.uint8)
 
 
 def finish_projection(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> None:
@@ -224,11 +198,11 @@ def _enlarged(state: Mapping[str, Any]) -> tuple[int, int]:
     return state["layer"], state["heads"][0] if state["heads"] else 0
 
 
-def _plot_of(state: Mapping[str, Any], layer: int, head: int) -> HeadPlot:
+def _plot_of(state: Mapping[str, Any], layer: int, head: int) -> PlotOptions:
     """Return the plot of a head of the view's stack with the options of the view."""
     names = ("stack", "method", "dimensions", "perplexity", "neighbors", "seed")
     options = {name: state[name] for name in names}
-    return HeadPlot(layer=layer, head=head, placing=_placing(state), **options)
+    return PlotOptions(layer=layer, head=head, placing=_placing(state), **options)
 
 
 def _projections(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -252,10 +226,10 @@ def _projections(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Iterato
         if plot.work is not None and plot.work.state == "running":
             # A page cannot continue the projection, so it must not show it as running.
             header["work"]["state"] = "cancelled"
-        at = {"stack": name, "layer": layer, "method": method, "dimensions": dimensions}
-        yield recorded("plot", at | {"head": head}, header, codes)
-        [trust] = answers.trust(options, [head])
-        yield recorded("trust", at | {"heads": [head]}, {"heads": [trust]})
+        at = {"stack": name, "layer": layer, "head": head}
+        at |= {"method": method, "dimensions": dimensions}
+        yield recorded("plot", at, header, codes)
+        yield recorded("trust", at, {"heads": answers.trust(options)})
 
 
 def embedding_figure(

@@ -374,14 +374,13 @@ class EmbeddingView(HeadRoles):
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
         for number, layer in enumerate(stack.layers):
-            heads = list(range(stack.num_heads(layer)))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
             with part_of("layers", number, len(stack.layers)):
-                measured = answers.trust(options, heads)
-                plots = answers.plots(self.stack, layer, heads, placing, options.dimensions)
+                measured = answers.trust(options)
+                plots = answers.plots(self.stack, layer, None, placing, options.dimensions)
             rows += [
                 {"layer": layer, "head": head} | (trust or _NO_FIGURES) | {"problem": plot.problem}
-                for head, trust, plot in zip(heads, measured, plots, strict=True)
+                for head, (trust, plot) in enumerate(zip(measured, plots, strict=True))
             ]
         return rows
 

@@ -59,7 +59,7 @@ def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
     server = CorpusServer(example)
     for layer in range(2):
         arguments = PROJECTING | {"stack": "self", "layer": layer, "placing": placing}
-        trust = server.reply("trust", arguments | {"heads": [0, 1, 2]}).header["heads"]
+        trust = server.reply("trust", arguments).header["heads"]
         assert reply_of(page, "trust", stack="self", layer=layer)["header"]["heads"] == trust
         recorded = reply_of(page, "plot", stack="self", layer=layer)
         for head in range(3):

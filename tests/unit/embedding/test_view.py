@@ -135,7 +135,7 @@ def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.Mo
 def test_closing_a_view_cancels_its_projection() -> None:
     view = EmbeddingView(corpus([400, 300]))
     answers = view._answers()
-    request = PlotOptions("self", 0, Placing(), "tsne", 2).of(0)
+    request = PlotOptions("self", 0, Placing(), "tsne", head=0)
     view_work = answers.plot(request).work
     assert view_work is not None
     assert view_work.state == "running"

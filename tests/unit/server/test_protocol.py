@@ -105,7 +105,7 @@ CORPUS_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
     "points": {"stack": "self"},
     "plot": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
-    "trust": CORPUS_HEAD | PROJECTING | {"placing": PLACING, "heads": [0, 1]},
+    "trust": {"stack": "self", "layer": 2} | PROJECTING | {"placing": PLACING},
     "norms": CORPUS_HEAD,
     "aggregate": CORPUS_HEAD | {"size": 4},
     "lines": CORPUS_HEAD | {"point": 1},

@@ -4,7 +4,7 @@
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import { countHeads, headsOf } from "../../client/source";
+import { countHeads } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { Answer } from "../../ui/view/answer";
 import { follow, same } from "../../ui/view/state";
@@ -74,12 +74,9 @@ export function createOverview(
     const { stack, layer: first } = selection;
     const layers = [...stack.layers].sort((a, b) => Number(b === first) - Number(a === first));
     for (const layer of layers) {
-      const heads = headsOf(stack, layer);
-      const ofLayer = await trustOf(source, { ...question, layer, heads }, ended);
+      const ofLayer = await trustOf(source, { ...question, layer }, ended);
       if (ended.aborted) return;
-      const entries = heads.map(
-        (head, i) => [headKey({ layer, head }), ofLayer[i] ?? null] as const,
-      );
+      const entries = ofLayer.map((trust, head) => [headKey({ layer, head }), trust] as const);
       measured.value = { question, answer: new Map([...trust.peek(), ...entries]) };
     }
   });
@@ -141,9 +138,7 @@ export function createProjection(
     const plot = newest.value;
     // Do not measure a plot that still changes.
     const final = plot && settled.value && (plot.work === null || plot.work.state === "done");
-    if (!final) return null;
-    const { head: only, ...rest } = plot.request;
-    return { ...rest, heads: [only] };
+    return final ? plot.request : null;
   });
   const { current: figures } = record.answer(measuring, (question, ended) =>
     trustOf(source, question, ended),

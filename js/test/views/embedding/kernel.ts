@@ -98,8 +98,8 @@ export class Kernel extends FakeKernel {
     if (name === "plot") {
       const { stack, layer, method, dimensions = 2, head, action } = args as PlotRequest;
       if (head === undefined) {
-        const described = DESCRIPTION.stacks.find(({ name }) => name === stack);
-        const heads = headsOf(described ?? stackOf(), layer).map((head) => ({
+        const described = DESCRIPTION.stacks.find(({ name }) => name === stack) ?? stackOf();
+        const heads = headsOf(described, layer).map((head) => ({
           problem: layer === 6 && head === 1 ? "all points are the same" : null,
         }));
         // All coordinates are the number of the layer, so tests can identify the layer.
@@ -117,7 +117,9 @@ export class Kernel extends FakeKernel {
       return { header: { ...header, problem: null, work }, data };
     }
     if (name === "trust") {
-      const { layer, heads } = args as TrustRequest;
+      const { stack, layer, head } = args as TrustRequest;
+      const described = DESCRIPTION.stacks.find(({ name }) => name === stack) ?? stackOf();
+      const heads = head === undefined ? headsOf(described, layer) : [head];
       return { header: { heads: heads.map((head) => trustFor(layer, head)) }, data: null };
     }
     if (name === "norms") {

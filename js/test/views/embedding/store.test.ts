@@ -110,10 +110,10 @@ describe("trust figures", () => {
     kernel.held = () => false;
     kernel.release();
     await until(() => expect(store.trust.value.size).toBe(7));
-    expect(kernel.of("trust").map((args) => [args.layer, args.heads])).toEqual([
-      [6, [0, 1]],
-      [0, [0, 1]],
-      [5, [0, 1, 2]],
+    expect(kernel.of("trust").map((args) => [args.layer, args.head])).toEqual([
+      [6, undefined],
+      [0, undefined],
+      [5, undefined],
     ]);
   });
 
@@ -135,7 +135,7 @@ describe("trust figures", () => {
     kernel.work = { ...kernel.work, state: "done", done: 5 };
     await until(() => expect(setup.store.headTrust.value?.plot).toBe(-0.5));
     expect(kernel.of("trust")).toEqual([
-      expect.objectContaining({ layer: 5, heads: [2], method: "tsne", dimensions: 2 }),
+      expect.objectContaining({ layer: 5, head: 2, method: "tsne", dimensions: 2 }),
     ]);
   });
 });

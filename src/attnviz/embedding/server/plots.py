@@ -13,8 +13,8 @@ The tests of both languages read ``tests/fixtures/embedding.json``.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, TypedDict
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, Metric, ProjectionSettings
-from attnviz.embedding.projection_process import Work
+from attnviz.embedding.projection_process import Job, Work
 from attnviz.embedding.server.description import small_plot_stride
 from attnviz.embedding.server.projections import ProjectionJobs
 from attnviz.embedding.trust import measure_trust
@@ -54,7 +54,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Options of plots. Each head of a layer has its own plot.
+    """Options of the plot of one head, or of all heads of a layer if `head` is None.
 
     The query and key vectors of the head are placed in one space (`placing`), and then projected to
     two or three dimensions (`method`).
@@ -75,6 +75,8 @@ class PlotOptions:
         Number of neighbours of a point for UMAP. Other methods ignore it.
     seed : int
         Seed of t-SNE and UMAP.
+    head : int or None
+        Number of the head. None means all heads of the layer.
     """
 
     stack: str
@@ -85,22 +87,11 @@ class PlotOptions:
     perplexity: int = 50
     neighbors: int = 15
     seed: int = 0
-
-    def of(self, head: int) -> HeadPlot:
-        """Return these options for the plot of one head."""
-        named = {field.name: getattr(self, field.name) for field in fields(PlotOptions)}
-        return HeadPlot(**named, head=head)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadPlot(PlotOptions):
-    """Options of the plot of one head."""
-
-    head: int
+    head: int | None = None
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """Cache key, which contains only the options that affect the plot."""
+        """Cache key of the plot of `head`, which has only the options that affect the plot."""
         settings = {"pca": (), "tsne": (self.perplexity,), "umap": (self.neighbors,)}[self.method]
         seed = () if self.method == "pca" else (self.seed,)
         head = (self.stack, self.layer, self.head, self.placing)
@@ -271,22 +262,22 @@ class EmbeddingAnswers:
             np.uint8
         ).tobytes()
 
-    def trust(self, options: PlotOptions, heads: Sequence[int]) -> list[dict[str, Any] | None]:
-        """Measure the trust figures of the current plots of some heads.
+    def trust(self, options: PlotOptions) -> list[dict[str, Any] | None]:
+        """Measure the trust figures of the current plots of one head, or of all heads of a layer.
 
         An entry is None if the head has no plot by this method yet, or if the plot has a problem.
         """
-        stack, layer = options.stack, options.layer
+        stack, layer, head = options.stack, options.layer, options.head
+        heads = self._heads(stack, layer) if head is None else [head]
         if options.method != "pca":
-            plots = {head: self.plot(options.of(head), start=False) for head in heads}
+            plots = {head: self.plot(replace(options, head=head), start=False) for head in heads}
             projected = {head: plot for head, plot in plots.items() if plot.is_projected}
-            figures = self._measure(stack, layer, projected)
-            return [figures.get(head) for head in heads]
-        keys = {head: options.of(head).key for head in heads}
+            return list(map(self._measure(stack, layer, projected).get, heads))
+        keys = {head: replace(options, head=head).key for head in heads}
         missing = [head for head in heads if keys[head] not in self._trust]
         components = self.plots(stack, layer, missing, options.placing, options.dimensions)
         measured = self._measure(stack, layer, dict(zip(missing, components, strict=True)))
-        self._trust |= {keys[head]: figures for head, figures in measured.items()}
+        self._trust |= {keys[head]: measured.get(head) for head in missing}
         return [self._trust[key] for key in keys.values()]
 
     def norms(
@@ -315,9 +306,10 @@ class EmbeddingAnswers:
         If `heads` is None, return the plots of all heads of the layer.
         """
         if heads is None:
-            heads = range(self.corpus.stack(stack).num_heads(layer))
+            heads = self._heads(stack, layer)
         options = PlotOptions(stack, layer, placing, dimensions=dimensions)
-        cached = {head: self._plots.get(options.of(head).key) for head in heads}
+        keys = {head: replace(options, head=head).key for head in heads}
+        cached = {head: self._plots.get(key) for head, key in keys.items()}
         missing = [head for head, plot in cached.items() if plot is None]
         points = self.corpus.points(stack)
         attention = self.corpus.attention(stack, layer, points.texts[0])
@@ -326,14 +318,14 @@ class EmbeddingAnswers:
             chunk = missing[start : start + together]
             made = self._components(stack, layer, chunk, placing, dimensions)
             for head, plot in zip(chunk, made, strict=True):
-                cached[head] = self._plots[options.of(head).key] = plot
+                cached[head] = self._plots[keys[head]] = plot
             report("plots", start + len(chunk), len(missing), "head")
         return [plot for plot in cached.values() if plot is not None]
 
     def plot(
-        self, request: HeadPlot, *, restart: bool = False, wait: bool = False, start: bool = True
+        self, request: PlotOptions, *, restart: bool = False, wait: bool = False, start: bool = True
     ) -> Plot:
-        """Return the current plot of one head by the method that `request` names.
+        """Return the current plot of the head and by the method that `request` names.
 
         For t-SNE and UMAP, a projection runs in the background. It is started if necessary, unless
         `start` is False. If `restart` is True, a cancelled or failed projection is started again.
@@ -342,8 +334,9 @@ class EmbeddingAnswers:
         If `wait` is True, the projection is started or restarted in any case, and this method
         returns only when it is done. RuntimeError is raised if it fails or is cancelled.
         """
-        stack, layer, head, placing = request.stack, request.layer, request.head, request.placing
-        [components] = self.plots(stack, layer, [head], placing, request.dimensions)
+        stack, layer, placing = request.stack, request.layer, request.placing
+        heads = [cast("int", request.head)]
+        [components] = self.plots(stack, layer, heads, placing, request.dimensions)
         if request.method == "pca":
             return components
         key = request.key
@@ -354,18 +347,17 @@ class EmbeddingAnswers:
             return replace(components, work=Work("failed", 0, 0, str(components.problem)))
 
         def points() -> Floats:
-            placed = place(self.corpus, stack, layer, placing, [head])
+            placed = place(self.corpus, stack, layer, placing, heads)
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
         if wait:
-            job = self.running.wait(key, points, request.settings())
+            job: Job | None = self.running.wait(key, points, request.settings())
         elif start:
             job = self.running.ask(key, points, request.settings(), restart=restart)
         else:
-            begun = self.running.under_way(key)
-            if begun is None:
-                return components
-            job = begun
+            job = self.running.under_way(key)
+        if job is None:
+            return components
         work, frame = job.work(), job.frame
         if frame is None:
             return replace(components, work=work)
@@ -373,6 +365,9 @@ class EmbeddingAnswers:
         if work.state == "done":
             self._plots[key] = plot
         return plot
+
+    def _heads(self, stack: str, layer: int) -> Sequence[int]:
+        return range(self.corpus.stack(stack).num_heads(layer))
 
     def _components(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int
@@ -395,13 +390,16 @@ class EmbeddingAnswers:
 
     def _measure(
         self, stack: str, layer: int, plots: Mapping[int, Plot]
-    ) -> dict[int, dict[str, Any] | None]:
-        """Measure the trust figures of the plots of some heads. Return them as JSON values."""
+    ) -> dict[int, dict[str, Any]]:
+        """Measure the trust figures of the plots of some heads, as JSON values by head.
+
+        Plots with a problem have no figures.
+        """
         # `_MAX_PAIRS` limits the number of queries. With many keys per query, fewer queries give
         # equally exact figures.
         num_keys = self.corpus.points(stack).num_keys
         max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
-        figures: dict[int, dict[str, Any] | None] = dict.fromkeys(plots)
+        figures: dict[int, dict[str, Any]] = {}
         shown = [head for head, plot in plots.items() if plot.problem is None]
         for start in range(0, len(shown), _MEASURED_AT_ONCE):
             heads = shown[start : start + _MEASURED_AT_ONCE]
@@ -409,15 +407,10 @@ class EmbeddingAnswers:
             measured = measure_trust(
                 self.corpus, stack, layer, heads, coordinates, max_queries=max_queries
             )
-            for head, trust in zip(heads, measured, strict=True):
-                figures[head] = None if trust is None else _rounded(asdict(trust))
+            for trust in filter(None, measured):
+                figures[trust.head] = {
+                    name: round(value, _TRUST_DIGITS) if isinstance(value, float) else value
+                    for name, value in asdict(trust).items()
+                }
             report("correlations", start + len(heads), len(shown), "head")
         return figures
-
-
-def _rounded(figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Round figures to `_TRUST_DIGITS` decimals."""
-    return {
-        name: value if value is None or isinstance(value, int) else round(value, _TRUST_DIGITS)
-        for name, value in figures.items()
-    }

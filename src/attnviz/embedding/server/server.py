@@ -129,7 +129,6 @@ class PlotRequest(PlotOptions):
         if it is running.
     """
 
-    head: int | None = None
     part: int = 0
     action: Literal["show", "restart", "cancel"] = "show"
 
@@ -137,12 +136,11 @@ class PlotRequest(PlotOptions):
         """Send the current plot. While t-SNE or UMAP runs, it is the newest intermediate result."""
         if self.head is None:
             return server.part(self, lambda: server.answers.small_plots(self))
-        plotted = self.of(self.head)
         if self.action == "cancel":
-            server.answers.running.cancel(plotted.key)
+            server.answers.running.cancel(self.key)
 
         def make() -> Answer:
-            plot = server.answers.plot(plotted, restart=self.action == "restart")
+            plot = server.answers.plot(self, restart=self.action == "restart")
             header, data = plot.reply()
             return header, data.tobytes()
 
@@ -150,10 +148,10 @@ class PlotRequest(PlotOptions):
 
 
 class TrustHeader(TypedDict):
-    """Header of a reply with the trust figures of some heads.
+    """Header of a reply with the trust figures of the requested head, or of all heads of the layer.
 
-    A page may have more heads than the request. An entry is None if the head has no plot by the
-    requested method yet, or if its plot cannot be drawn.
+    A page has all heads of the layer also if one is requested. An entry is None if the head has no
+    plot by the requested method yet, or if its plot cannot be drawn.
     """
 
     heads: list[HeadTrust | None]
@@ -162,13 +160,14 @@ class TrustHeader(TypedDict):
 @CORPUS_REQUESTS.add("trust", TrustHeader)
 @dataclass(frozen=True, kw_only=True)
 class TrustRequest(PlotOptions):
-    """Request for the trust figures of some heads: how well their plots predict attention."""
+    """Request for the trust figures of one head or all heads of a layer.
 
-    heads: tuple[int, ...]
+    Trust figures state how well distances on a plot predict attention.
+    """
 
     def answer(self, server: CorpusServer) -> Reply:
         """Measure the trust figures."""
-        return Reply({"heads": server.answers.trust(self, self.heads)})
+        return Reply({"heads": server.answers.trust(self)})
 
 
 @CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)

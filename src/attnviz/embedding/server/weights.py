@@ -88,7 +88,7 @@ def aggregate(
     Positions are grouped into at most `size` bins per axis. The weights are float32, (bins of query
     positions, bins of key positions), with NaN if the mask allows no pair of two bins. To limit the
     time, the mean may use only some texts, evenly spaced in the corpus, and only some queries of
-    each long text, evenly spaced in the text. Raise ValueError if a weight is not finite.
+    each long text, evenly spaced in the text. All means are NaN if a weight is not finite.
     """
     of_texts = corpus.points(stack).texts
     stacks = [corpus.records[text].stack(stack) for text in of_texts]
@@ -112,10 +112,10 @@ def aggregate(
         )
         num_sampled += len(rows)
         weights, allowed = _weights_of(text_stack.attention(layer), head, rows)
-        _check(weights, layer, head)
         for cells, numbers in ((sums, weights), (counts, allowed)):
             pool(cells, numbers, (rows, slice(0, num_keys)), starts, np.add)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
+    known = (counts > 0) & np.isfinite(sums).all()
+    means = np.where(known, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
     num_queries = sum(len(text_stack.query_tokens) for text_stack in chosen)
     header: AggregateHeader = {
         "rows": means.shape[0],
@@ -181,7 +181,8 @@ def top_keys(
 
     Both arrays have the shape (count, queries), with descending weights. An index is relative to
     the first key point of the query's text. If fewer than `count` key points of the text have
-    weight, the remaining weights and indices are 0.
+    weight, the remaining weights and indices are 0. So are those of all queries if a weight is not
+    finite.
     """
     points = corpus.points(stack)
     weights = np.zeros((count, points.num_queries), np.float32)
@@ -197,7 +198,8 @@ def top_keys(
             chunk = slice(start, min(own.stop, start + step))
             rows = points.query_position[chunk].astype(np.int64)
             text_weights = _weights_of(attention, head, rows)[0][:, columns]
-            _check(text_weights, layer, head)
+            if not np.isfinite(text_weights).all():
+                return np.zeros_like(weights), np.zeros_like(keys)
             strongest, order = strongest_keys(torch.from_numpy(text_weights), count)
             weights[: strongest.shape[1], chunk] = strongest.numpy().T
             keys[: strongest.shape[1], chunk] = order.numpy().T

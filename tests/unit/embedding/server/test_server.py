@@ -201,11 +201,14 @@ def test_a_head_with_nan_does_not_affect_others() -> None:
     assert (plot.header["size"], plot.header["explained"]) == (0.0, None)
     for reply in (plot, server.reply("norms", HEAD)):
         json.dumps(reply.header, allow_nan=False)
-    trust = server.reply("trust", PLOT | {"heads": [0, 1, 2]}).header["heads"]
+    trust = server.reply("trust", PLOT | {"head": None}).header["heads"]
     assert [figures is None for figures in trust] == [False, True, True]
-    for name, more in (("lines", {"point": 3}), ("aggregate", {"size": 8})):
-        with pytest.raises(ValueError, match="layer 0, head 1: some weights are NaN"):
-            server.reply(name, HEAD | more)
+    with pytest.raises(ValueError, match="layer 0, head 1: some weights are NaN"):
+        server.reply("lines", HEAD | {"point": 3})
+    for head, is_known in ((0, True), (1, False)):
+        means = server.reply("aggregate", HEAD | {"head": head, "size": 8}).data
+        assert means is not None
+        assert np.isfinite(np.frombuffer(means, "<f4")).any() == is_known
 
 
 def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +219,7 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
     assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
     # The reply contains the principal components instead of t-SNE.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("plot", PLOT)))
-    assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
+    assert server.reply("trust", PLOT | {"method": "tsne"}).header["heads"] == [None]
 
 
 @NEEDS_TSNE
@@ -247,7 +250,7 @@ def test_replies_and_their_parts_depend_on_the_placing(
     example = corpus([40, 30])
     server = CorpusServer(example)
     for name, arguments in (
-        ("trust", {"heads": [0, 1]} | PLOT),
+        ("trust", PLOT | {"head": None}),
         ("plot", PLOT | {"dimensions": 3}),
         ("plot", {"stack": "self", "layer": 0}),
         ("plot", PLOT | {"dimensions": 3, "part": 1}),

@@ -27,7 +27,7 @@ import { type Corpus, createCorpus } from "./corpus";
 export type { Corpus, Kind } from "./corpus";
 
 /** Method of the projection and its settings. */
-export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
+export type Projecting = Omit<PlotOptions, "stack" | "layer" | "head" | "placing">;
 
 /** Options of the plot of one head. */
 export type HeadPlot = PlotOptions & { head: number };
@@ -178,11 +178,11 @@ export async function projectionOf(
   return plotOf(source, request, signal);
 }
 
-/** Load the trust figures of some heads of a layer. A head without a plot has null. */
+/** Load the trust figures of one head or all heads of a layer. A head without a plot has null. */
 export const trustOf = loader(
   "trust",
-  (header: TrustHeader, _bytes, { heads }) =>
-    heads.map((head) => header.heads.find((trust) => trust?.head === head) ?? null),
+  ({ heads }: TrustHeader, _bytes, { head }) =>
+    head === undefined ? heads : [heads.find((trust) => trust?.head === head) ?? null],
   (heads) => 256 * heads.length,
 );
 

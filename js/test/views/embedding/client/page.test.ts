@@ -42,7 +42,7 @@ function sourceWithPlot(): Source {
   const trust = { heads: [trustFor(7, head)] };
   return sourceOf(
     { request: "plot", arguments: { ...of, head }, header, data },
-    { request: "trust", arguments: { ...of, heads: [head] }, header: trust },
+    { request: "trust", arguments: { ...of, head }, header: trust },
   );
 }
 
@@ -70,8 +70,7 @@ describe("an exported page", () => {
   it("has the plot that was shown", async () => {
     const plot = await projectionOf(sourceWithPlot(), REQUEST);
     expect([...plot.coordinates]).toEqual(new Array(3 * COUNT).fill(1));
-    const { head, ...rest } = REQUEST;
-    const [trust] = await trustOf(sourceWithPlot(), { ...rest, heads: [head] });
+    const [trust] = await trustOf(sourceWithPlot(), REQUEST);
     expect(trust?.plot).toBe(-0.7);
   });
 
@@ -88,12 +87,14 @@ describe("an exported page", () => {
     }
   });
 
-  it("has trust figures of heads in the requested order", async () => {
+  it("has trust figures of all heads and of one", async () => {
     const { head: _, ...layer } = HEAD;
     const header = { heads: [null, trustFor(5, 1)] };
     const source = sourceOf({ request: "trust", arguments: layer, header });
-    const trusts = await trustOf(source, { ...layer, placing: PLACING, ...PCA, heads: [1, 0] });
-    expect([trusts[0]?.plot, trusts[1]]).toEqual([-0.5, null]);
+    const request = { ...layer, placing: PLACING, ...PCA };
+    expect(await trustOf(source, request)).toEqual(header.heads);
+    for (const head of [0, 1])
+      expect(await trustOf(source, { ...request, head })).toEqual([header.heads[head]]);
   });
 
   it("has a bound for the error of a mean weight", async () => {
