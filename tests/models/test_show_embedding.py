@@ -160,10 +160,17 @@ def test_the_command_writes_a_page(
     data = data_of(tmp_path / "tiny-embedding-view.html")
     state = data["state"]
     assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
-    assert (state["color"], state["theme"], data["top_keys"]) == ("position", "dark", 3)
-    plots = [reply for reply in data["replies"] if reply["request"] == "plot"]
+    assert (state["color"], state["theme"]) == ("position", "dark")
+    plots, lines = (
+        [reply for reply in data["replies"] if reply["request"] == name]
+        for name in ("plot", "lines")
+    )
     assert [plot["arguments"]["layer"] for plot in plots] == [0, 1]
-    assert plots[0]["common"]["count"] <= 60
+    count = plots[0]["common"]["count"]
+    assert count <= 60
+    # A key of a query has three bytes, and half of the points are queries.
+    keys = page_data.unpacked(lines[0]["data"])
+    assert len(keys) == 3 * 3 * len(plots[0]["header"]) * (count // 2)
 
 
 def test_the_command_reads_the_lines_of_a_text_file(
