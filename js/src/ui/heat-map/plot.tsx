@@ -8,8 +8,8 @@ import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
 import { roundedTo, writtenError } from "../exports/csv";
+import { useGestures } from "../plot/gestures";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
-import { useFingers } from "../plot/touch";
 import { useZoomWheel } from "../plot/wheel";
 import {
   indicesOf,
@@ -47,11 +47,6 @@ interface PlotProps {
   choose?: "head" | "heads";
 }
 
-/**
- * Distance, in pixels, that a pressed pointer must move to drag the heat map. With a smaller
- * distance, releasing the pointer is a click.
- */
-const MIN_DRAG_DISTANCE = 4;
 /** Movement of a wheel, or of two fingers on a touchpad, that makes one zoom step, in pixels. */
 const WHEEL_STEP = 40;
 /** Ratio of the distances between two fingers that makes one zoom step. */
@@ -207,11 +202,7 @@ export function heatMapShortcuts(
 export function HeatMapPlot({ context, store, choose }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
-  const drag = useRef<{ x: number; y: number; windows: BySide<Range>; moved: boolean } | null>(
-    null,
-  );
   const wheel = useRef(0);
-  const pinch = useRef(1);
   const drawnId = useComputed(() => {
     const drawn = store.base.value?.layout.viewport;
     return store.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
@@ -250,77 +241,33 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
     const viewport = store.viewport.peek();
     return viewport !== null && !isWhole(viewport);
   };
-  const { several, ...fingers } = useFingers({
+  const gestures = useGestures<{ windows: BySide<Range> }>(plot, {
     moves: isMovable,
-    zoom: (factor, around) => {
-      pinch.current *= factor;
-      const nearer = pinch.current > 1;
-      if ((nearer ? pinch.current : 1 / pinch.current) < PINCH_STEP) return;
-      pinch.current = 1;
-      zoomAt(pointIn(plot.current, around), nearer);
+    press: () => {
+      const axes = store.viewport.peek()?.axes;
+      return axes ? { windows: bySide((side) => axes[side].window) } : null;
     },
+    drag: (to, from) => {
+      const axes = store.viewport.peek()?.axes;
+      const tokens = ({ cell, level }: Axis, by: number): number =>
+        -Math.round(by / cell) * 2 ** level;
+      if (!axes || !isMovable()) return;
+      const by = { query: tokens(axes.query, to.y - from.y), key: tokens(axes.key, to.x - from.x) };
+      store.pan(by, from.windows);
+    },
+    hover: (at) => {
+      pointer.value = at;
+    },
+    click: ({ x, y }) => {
+      const layout = store.base.peek()?.layout;
+      const cell = layout && cellAt(layout, x, y);
+      const firstOf = (axis: Axis, index: number | null): number | null =>
+        index === null ? null : tokensOf(axis, index)[0];
+      if (cell) store.pin(bySide((side) => firstOf(layout.viewport.axes[side], cell[side])));
+    },
+    zoom: (factor, around) => zoomAt(around, factor > 1),
+    pinch: PINCH_STEP,
   });
-
-  const onPointerDown = (event: PointerEvent): void => {
-    pinch.current = 1;
-    drag.current = null;
-    const axes = store.viewport.peek()?.axes;
-    if (!axes || event.button !== 0) return;
-    // If all tokens are visible, a finger cannot pan the heat map and scrolls the page instead.
-    if (event.pointerType === "touch" && !(event.isPrimary && isMovable())) return;
-    const windows = bySide((side) => axes[side].window);
-    drag.current = { ...pointIn(plot.current, event), windows, moved: false };
-  };
-
-  const leave = (): void => {
-    store.hovered.value = null;
-    pointer.value = null;
-  };
-
-  const onPointerMove = (event: PointerEvent): void => {
-    if (several.current && event.pointerType === "touch") return;
-    if (event.buttons === 0) drag.current = null;
-    const point = pointIn(plot.current, event);
-    const from = drag.current;
-    const axes = store.viewport.peek()?.axes;
-    if (from && axes) {
-      const moved = { query: point.y - from.y, key: point.x - from.x };
-      if (!from.moved && Math.hypot(moved.query, moved.key) >= MIN_DRAG_DISTANCE) {
-        from.moved = true;
-        plot.current?.setPointerCapture(event.pointerId);
-      }
-      if (from.moved) {
-        const tokens = (axis: Axis, by: number): number =>
-          -Math.round(by / axis.cell) * 2 ** axis.level;
-        leave();
-        if (isMovable())
-          store.pan(
-            bySide((side) => tokens(axes[side], moved[side])),
-            from.windows,
-          );
-        return;
-      }
-    }
-    pointer.value = point;
-  };
-
-  // After a drag with a mouse, `onClick` ends the drag. After a drag with a finger, no click
-  // follows.
-  const onTouchEnd = (): void => {
-    if (drag.current?.moved) drag.current = null;
-  };
-
-  const onClick = (event: MouseEvent): void => {
-    const moved = drag.current?.moved ?? false;
-    drag.current = null;
-    const layout = store.base.peek()?.layout;
-    if (moved || event.detail > 1 || !layout) return;
-    const { x, y } = pointIn(plot.current, event);
-    const cell = cellAt(layout, x, y);
-    const firstOf = (axis: Axis, index: number | null): number | null =>
-      index === null ? null : tokensOf(axis, index)[0];
-    if (cell) store.pin(bySide((side) => firstOf(layout.viewport.axes[side], cell[side])));
-  };
 
   const hint = useComputed<Hint | null>(() => {
     const [point, cell, heatMap] = [pointer.value, under.value, store.base.value];
@@ -339,13 +286,7 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
       hint={hint.value}
       width={context.width.value}
       events={{
-        onPointerDown,
-        onPointerMove,
-        onPointerLeave: leave,
-        ...fingers,
-        onTouchEnd,
-        onTouchCancel: onTouchEnd,
-        onClick,
+        ...gestures,
         onDblClick: (event: MouseEvent) => zoomAt(pointIn(plot.current, event), !event.shiftKey),
         onKeyDown: (event: KeyboardEvent) =>
           runKey(event, actionsOf(heatMapShortcuts(context, store, choose))),

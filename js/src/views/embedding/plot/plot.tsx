@@ -3,8 +3,8 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { actionsOf, runKey, type Shortcut } from "../../../ui/controls/keys";
+import { useGestures } from "../../../ui/plot/gestures";
 import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
-import { useFingers } from "../../../ui/plot/touch";
 import { useZoomWheel } from "../../../ui/plot/wheel";
 import { quoted } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
@@ -20,8 +20,6 @@ export interface PlotProps extends EmbeddingProps {
   plot: PlotStore;
 }
 
-/** Minimum movement of a drag, in pixels. A shorter movement is a click. */
-const DRAG = 4;
 /** Maximum number of tokens that a tooltip quotes before and after the token of a point. */
 const AROUND = 6;
 /** Exponent of the zoom factor per pixel of wheel movement. */
@@ -57,15 +55,12 @@ function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
   };
 }
 
-/** A drag since the button was pressed at (x, y). */
-interface Drag {
-  x: number;
-  y: number;
+/** State of the view at the start of a drag, and the effect of the drag. */
+interface DragStart {
   camera: Camera;
   lasso: boolean;
   /** Whether the drag moves the plot even in three dimensions, where it would otherwise rotate it. */
   slides: boolean;
-  moved: boolean;
 }
 
 export function EmbeddingPlot(props: PlotProps) {
@@ -73,7 +68,6 @@ export function EmbeddingPlot(props: PlotProps) {
   const { state } = context;
   const element = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
-  const drag = useRef<Drag | null>(null);
   const hover = (point: number | null, at: { x: number; y: number } | null = null): void => {
     store.hovered.value = point;
     pointer.value = point === null ? null : at;
@@ -86,73 +80,31 @@ export function EmbeddingPlot(props: PlotProps) {
     plot.zoomBy(factor, pointIn(element.current, event));
   });
 
-  // Dragging does not move a two-dimensional plot while it shows all points. A finger then scrolls
-  // the page instead.
-  const moves = (): boolean =>
-    plot.cloud.peek()?.dimensions === 3 ||
-    plot.camera.peek().zoom > 1 ||
-    plot.tool.peek() === "lasso";
-  const { several, ...fingers } = useFingers({
-    moves,
-    zoom: (factor, around) => plot.zoomBy(factor, pointIn(element.current, around)),
-  });
-
-  const onPointerDown = (event: PointerEvent): void => {
-    // A second finger cancels the drag of the first.
-    drag.current = null;
-    plot.lasso.value = [];
-    if (event.button !== 0) return;
-    if (event.pointerType === "touch" && !(event.isPrimary && moves())) return;
-    drag.current = {
-      ...pointIn(element.current, event),
+  const gestures = useGestures<DragStart>(element, {
+    // Dragging does not move a two-dimensional plot while it shows all points. A finger then
+    // scrolls the page instead.
+    moves: () =>
+      plot.cloud.peek()?.dimensions === 3 ||
+      plot.camera.peek().zoom > 1 ||
+      plot.tool.peek() === "lasso",
+    press: ({ shiftKey, altKey }) => ({
       camera: plot.camera.peek(),
-      lasso: event.shiftKey || plot.tool.peek() === "lasso",
-      slides: event.altKey,
-      moved: false,
-    };
-  };
-
-  const onPointerMove = (event: PointerEvent): void => {
-    if (several.current && event.pointerType === "touch") return;
-    const at = pointIn(element.current, event);
-    if (event.buttons === 0) drag.current = null;
-    const from = drag.current;
-    if (from && !from.moved && Math.hypot(at.x - from.x, at.y - from.y) >= DRAG) {
-      from.moved = true;
-      if (from.lasso) plot.lasso.value = [[from.x, from.y]];
-      element.current?.setPointerCapture(event.pointerId);
+      lasso: shiftKey || plot.tool.peek() === "lasso",
+      slides: altKey,
+    }),
+    drag: ({ x, y }, from) => {
       element.current?.toggleAttribute("data-dragging", !from.lasso);
-    }
-    if (!from?.moved) hover(plot.pointAt(at.x, at.y), at);
-    else {
-      hover(null);
-      if (from.lasso) plot.lasso.value = [...plot.lasso.peek(), [at.x, at.y]];
-      else plot.push(at.x - from.x, at.y - from.y, from.slides, from.camera);
-    }
-  };
-
-  const onPointerUp = (): void => {
-    element.current?.removeAttribute("data-dragging");
-    if (!drag.current?.moved || !drag.current.lasso) return;
-    const selected = plot.inside();
-    plot.lasso.value = [];
-    assign(state, { selected });
-  };
-
-  // The drag of a mouse ends with a click event. A finger sends no click event after a drag, so end
-  // its drag here.
-  const onTouchEnd = (): void => {
-    if (drag.current?.moved) drag.current = null;
-  };
-
-  const onClick = (event: MouseEvent): void => {
-    const moved = drag.current?.moved ?? false;
-    drag.current = null;
-    if (moved || event.detail > 1) return;
-    const { x, y } = pointIn(element.current, event);
-    const point = plot.pointAt(x, y);
-    if (point !== null) store.choose(store.chosen.peek() === point ? null : point);
-  };
+      const line = plot.lasso.peek();
+      if (!from.lasso) plot.push(x - from.x, y - from.y, from.slides, from.camera);
+      else plot.lasso.value = [...(line.length > 0 ? line : [[from.x, from.y] as const]), [x, y]];
+    },
+    hover: (at) => hover(at && plot.pointAt(at.x, at.y), at),
+    click: ({ x, y }) => {
+      const point = plot.pointAt(x, y);
+      if (point !== null) store.choose(store.chosen.peek() === point ? null : point);
+    },
+    zoom: plot.zoomBy,
+  });
 
   const onKeyDown = (event: KeyboardEvent): void => {
     if (runKey(event, actionsOf(plotShortcuts(props)))) pointer.value = null;
@@ -180,16 +132,17 @@ export function EmbeddingPlot(props: PlotProps) {
         hint={hint.value}
         width={plot.room.value.width}
         events={{
-          onPointerDown,
-          onPointerMove,
-          onPointerUp,
-          ...fingers,
-          onTouchEnd,
-          onTouchCancel: onTouchEnd,
-          onPointerLeave: () => {
-            if (!drag.current?.moved) hover(null);
+          ...gestures,
+          onPointerDown: (event) => {
+            plot.lasso.value = [];
+            gestures.onPointerDown(event);
           },
-          onClick,
+          onPointerUp: () => {
+            element.current?.removeAttribute("data-dragging");
+            if (plot.lasso.peek().length === 0) return;
+            assign(state, { selected: plot.inside() });
+            plot.lasso.value = [];
+          },
           onDblClick: (event: MouseEvent) =>
             plot.zoomBy(event.shiftKey ? 0.5 : 2, pointIn(element.current, event)),
           onKeyDown,
