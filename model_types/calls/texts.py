@@ -49,7 +49,7 @@ def piped(
     `expect` has further attributes of `Call`, and `options` are arguments of `extract`.
     """
     if part:
-        options["part"] = part
+        options["call"] = part
 
     def shown() -> Any:
         return extract(pipe, inputs, progress=False, **options)

@@ -504,12 +504,12 @@ def test_a_saved_changed_record_says_what_was_changed(tmp_path: Path) -> None:
 def test_a_failed_request_of_a_figure_is_the_error_of_the_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise MemoryError("no memory left")
 
     record = av.AttentionRecord.from_weights(np.full((1, 1, 2, 2), 0.5, np.float32), ["a", "b"])
     view = av.HeadView(record)
-    monkeypatch.setattr(view._served, "whole_reply", fail)
+    monkeypatch.setattr(view._served, "reply", fail)
     with pytest.raises(MemoryError, match="no memory left"):
         view.save(tmp_path / "x.svg")
     assert not list(tmp_path.iterdir())

@@ -67,7 +67,7 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
         )
     )
     # The picture shows the changed run. Switch to the difference and back.
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · after: cut"))
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · after: .* cut"))
     assert notebook.evaluate("view.run") == "after"
     runs = what_if.get_by_role("group", name="The picture shows")
     runs.get_by_role("button", name="difference").press("Enter")

@@ -532,7 +532,7 @@ def test_each_changed_run_has_a_name_and_is_computed_again_on_request(view: av.H
         names |= {changed_stacks(view)[0][which]["name"] for which in ("after", "difference")}
     assert len(names) == 8
     assert "self · difference after: 3 changes (2)" in names
-    dropped = "self · after: the output is set to 0 in layer 1, head 0"
+    dropped = "self · after: layer 1, head 0 ablated"
     assert dropped in names
     block = {"stack": dropped, "layer": 0, "heads": [0], "rows": [0, 1], "columns": [0, 1]}
     with pytest.raises(KeyError, match="this record has 'self'"):
@@ -717,8 +717,8 @@ def test_a_model_needs_the_inputs_of_the_record(
         av.HeadView(view.record, tokenizer=tokenizer)
     with pytest.raises(TypeError, match="inputs= needs model="):
         av.HeadView(view.record, inputs=np.zeros((1, 14), np.int64))
-    with pytest.raises(TypeError, match="part= needs model="):
-        av.HeadView(view.record, part=0)
+    with pytest.raises(TypeError, match="call= needs model="):
+        av.HeadView(view.record, call=0)
     other = av.HeadView(view.record, model=model, inputs="the cat sat", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="the 14 tokens of stack 'self' in the record differ"):
         ask(other, EDGE)

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.comparison.alignment import Alignment
-from attnviz.comparison.changes import largest_changes
 from attnviz.comparison.common import Common, Sides, common_heads, compared_heads
+from attnviz.comparison.differences import largest_differences
 from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distances
 from attnviz.record.difference import difference_stack
 from attnviz.record.record import AttentionRecord
@@ -332,7 +332,7 @@ class Comparison:
         one, two = self.a.stack(stack), self.b.stack(stack)
         rows = self._common_queries(one.name, max_queries)
         with show_progress("compare"):
-            edges = largest_changes(one, two, rows, top_k)
+            edges = largest_differences(one, two, rows, top_k)
         names = ["layer", "head", "query", "key", "a", "b", "difference"]
         table = pd.DataFrame(edges, columns=pd.Index(names))
         for side, tokens in (("query", one.query_tokens), ("key", one.key_tokens)):

@@ -123,7 +123,7 @@ _PARTIAL = re.compile(
     "|does not read the text|knows no part"
 )
 # Parts of such notes that differ between texts: quotes of the text, and numbers other than those of
-# settings, such as ``part=1``.
+# settings, such as ``call=1``.
 _OF_ONE_TEXT = re.compile(r"“[^”]*”|(?<![=\d])\d[\d,]*(?=[ ).])")
 
 
@@ -137,8 +137,8 @@ def note_on_some_texts(note: str) -> str:
     """
     if not _PARTIAL.search(note):
         return note
-    # The advice on other values of `part` is for one record.
-    note = re.sub(r"The record shows call \S+ (\(part=\d+\)).*", r"Only one call is read \1.", note)
+    # The advice on other values of `call` is for one record.
+    note = re.sub(r"The record shows call \S+ (\(call=\d+\)).*", r"Only one call is read \1.", note)
     return "Some texts: " + _OF_ONE_TEXT.sub("…", note)
 
 

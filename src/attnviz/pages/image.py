@@ -306,7 +306,7 @@ class _Answers:
         if self.ended:
             return {"problem": "The drawing was interrupted."}
         try:
-            reply = self._server.whole_reply(name, arguments)
+            reply = self._server.reply(name, arguments, complete=True)
         except Exception as error:  # noqa: BLE001 - raised in `_wait_until_drawn`
             self.error = error
             return {"problem": str(error)}

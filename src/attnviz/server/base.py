@@ -67,21 +67,18 @@ class BaseServer:
         """
         return ()
 
-    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+    def reply(self, name: str, arguments: Mapping[str, Any], *, complete: bool = False) -> Reply:
         """Answer the request `name` with JSON arguments.
 
-        If the computation takes too long, return the progress of the computation instead.
+        If the computation takes too long, return the progress of the computation instead, unless
+        `complete` is True.
         """
         request = self.requests.request(name, arguments)
         check_mapped(self.mapped_files)
+        if complete:
+            answer: Reply = request.answer(self)
+            return answer
         return self.pending_replies.reply(request, lambda: request.answer(self))
-
-    def whole_reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer the request `name`, however long the computation takes."""
-        request = self.requests.request(name, arguments)
-        check_mapped(self.mapped_files)
-        reply: Reply = request.answer(self)
-        return reply
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """If the reply to this request is unfinished, stop its computation and free its memory."""

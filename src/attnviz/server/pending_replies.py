@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from attnviz.server.protocol import Reply
-from attnviz.utils.progress import Job
+from attnviz.utils.progress import PausableJob
 
 #: Time in seconds after which the computation for one request is paused. Other requests, and the
 #: user's cells, wait about this long until they can run.
@@ -60,7 +60,7 @@ class PendingHeader(TypedDict):
 @dataclass
 class _PendingReply:
     request: object
-    job: Job[Reply]
+    job: PausableJob[Reply]
     last: int
 
 
@@ -94,9 +94,9 @@ class PendingReplies:
     ) -> Reply:
         """Compute the reply to `request` for up to `seconds`, by default `REPLY_SECONDS`.
 
-        If the same request has a pending reply, continue its computation. Otherwise begin a `Job`
-        that calls `answer`, unless too many other replies are pending. Return the reply if it is
-        finished, or else a reply with the progress.
+        If the same request has a pending reply, continue its computation. Otherwise begin a
+        `PausableJob` that calls `answer`, unless too many other replies are pending. Return the
+        reply if it is finished, or else a reply with the progress.
         """
         pending = self._find_or_begin(request, answer)
         if pending is None:
@@ -155,7 +155,7 @@ class PendingReplies:
                     return None
                 self._replies.remove(oldest)
                 oldest.job.cancel()
-            pending = _PendingReply(request, Job(answer), self._count)
+            pending = _PendingReply(request, PausableJob(answer), self._count)
             self._replies.append(pending)
             return pending
 

@@ -1,8 +1,8 @@
 """Progress of long computations: a progress bar, and jobs that the kernel can pause.
 
 A function with a long computation calls `report` from time to time. By default, the call does
-nothing. In a ``with show_progress(...)`` block, a progress bar shows it. In a `Job`, the call may
-pause the computation, so that the kernel can answer other requests, or end it.
+nothing. In a ``with show_progress(...)`` block, a progress bar shows it. In a `PausableJob`, the
+call may pause the computation, so that the kernel can answer other requests, or end it.
 
 A function must not call `report` while it holds a lock or while a model is changed temporarily,
 because other code may run during a pause.
@@ -71,7 +71,8 @@ def _listen(listener: Callable[[Progress], object]) -> Iterator[None]:
 def report(doing: str, done: float, total: float, unit: str = "weight") -> None:
     """Report the progress of a computation. The parameters are those of `Progress`.
 
-    In a `Job`, the call may pause the computation, or end it with the exception `Cancelled`.
+    In a `PausableJob`, the call may pause the computation, or end it with the exception
+    `Cancelled`.
 
     >>> report("counting", 1, 2)
     """
@@ -199,7 +200,7 @@ def part_of(
         yield
 
 
-class Job(Generic[_Result]):
+class PausableJob(Generic[_Result]):
     """Computation in its own thread that runs for a limited time per call of `run_for`.
 
     The thread runs only while `run_for` waits for it. Between two calls of `run_for`, the
@@ -225,7 +226,7 @@ class Job(Generic[_Result]):
     >>> def count():
     ...     report("counting", 1, 2)
     ...     return "done"
-    >>> job = Job(count)
+    >>> job = PausableJob(count)
     >>> job.run_for(0), job.progress.done, job.run_for(0), job.result
     (False, 1, True, 'done')
     """

@@ -39,6 +39,7 @@ from attnviz.interventions.changes import (
     change_to_json,
     description_of,
     identity_of,
+    label_of,
 )
 from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.example import Example
@@ -69,11 +70,6 @@ from attnviz.utils.progress import report
 _MAX_OUTCOMES = 50
 # Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
-# The name of a stack with changed attention describes at most `_MAX_NAMED_CHANGES` changes in at
-# most `_MAX_NAME_LENGTH` characters. Otherwise it states only the number of changes. The
-# description of a single change is cut to this length.
-_MAX_NAMED_CHANGES = 2
-_MAX_NAME_LENGTH = 160
 # Maximum number of queries per layer whose outputs are computed again to measure the noise (see
 # `ChangedRuns`).
 _NOISE_ROWS = 256
@@ -180,7 +176,7 @@ class ChangedRuns:
         #: and the answer.
         self._ranked: LRUCache[Any, NDArray[np.float64]] = LRUCache(_MAX_OUTCOMES)
         self._edges: LRUCache[EdgeRequest, EdgeHeader] = LRUCache(_MAX_OUTCOMES)
-        self._names: dict[Changes, str] = {}
+        self._labels: dict[Changes, str] = {}
 
     def outcome(
         self,
@@ -464,30 +460,25 @@ class ChangedRuns:
         self, runner: Runner, record: AttentionRecord, changes: Changes
     ) -> ChangedWeights:
         weights = ChangedWeights(record, {}, {})
-        words = self._unique_name(changes, runner.outline)
+        label = self._unique_label(changes, runner.outline)
         for name, stack in changed_stacks(runner, record, changes).items():
             before = self._record.stack(name)
             layers = {number: stack.attention(number) for number in before.layers}
-            weights.after[name] = stack.derive(layers, name=f"{name} · after: {words}")
+            weights.after[name] = stack.derive(layers, name=f"{name} · after: {label}")
             weights.difference[name] = difference_stack(
-                before, stack, f"{name} · difference after: {words}"
+                before, stack, f"{name} · difference after: {label}"
             )
         return weights
 
-    def _unique_name(self, changes: Changes, outline: AttentionRecord) -> str:
-        """Return a short name of changes. Different changes get different names."""
-        if changes not in self._names:
-            described = [description_of(change, outline.stack(change.stack)) for change in changes]
-            words = "; ".join(sentence[0].lower() + sentence[1:] for sentence in described)
-            if len(changes) > _MAX_NAMED_CHANGES or len(words) > _MAX_NAME_LENGTH:
-                many = f"{len(changes)} changes"
-                words = many if len(changes) > 1 else words[:_MAX_NAME_LENGTH]
-            numbered = (f"{words} ({number})" for number in count(2))
-            taken = self._names.values()
-            self._names[changes] = next(
-                name for name in chain([words], numbered) if name not in taken
+    def _unique_label(self, changes: Changes, outline: AttentionRecord) -> str:
+        """Return the label of changes. If other changes have the same one, add a number to it."""
+        if changes not in self._labels:
+            label, taken = label_of(changes, outline), self._labels.values()
+            numbered = (f"{label} ({number})" for number in count(2))
+            self._labels[changes] = next(
+                one for one in chain([label], numbered) if one not in taken
             )
-        return self._names[changes]
+        return self._labels[changes]
 
     def _norm_share(self, pair: EdgeRequest) -> float:
         """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.

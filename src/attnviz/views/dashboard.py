@@ -24,7 +24,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
         Numbers of the layers that the view offers. All by default.
     include_heads : iterable of int or mapping, optional
         Heads that the grid offers (see `ModelView`).
-    model, inputs, tokenizer, processor, target, truncation, part : optional
+    model, inputs, tokenizer, processor, target, truncation, call : optional
         Arguments with which the record was extracted (see `HeadView`).
     **traits
         Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`. If several of

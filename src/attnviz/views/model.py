@@ -55,7 +55,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         Record of one example.
     include_layers : int or iterable of int, optional
         Numbers of the layers that the view offers. All by default.
-    model, inputs, tokenizer, processor, target, truncation, part : optional
+    model, inputs, tokenizer, processor, target, truncation, call : optional
         Arguments with which the record was extracted, as for `attnviz.extract`. If they are passed,
         the reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits

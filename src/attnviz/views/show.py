@@ -55,7 +55,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         generate: Any = None,
         live: bool = False,
         truncation: bool | int = False,
-        part: int | None = None,
+        call: int | None = None,
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
@@ -97,7 +97,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         truncation : bool or int, default False
             Whether to cut a text that is too long for the model. A number is the maximum number of
             tokens. The view states that the text is cut.
-        part : int, optional
+        call : int, optional
             Number of the call to show, from 0, if `model` is a pipeline that calls its model
             several times for one input, such as for windows of a long text.
         sentence_b_start : int, optional
@@ -204,7 +204,7 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
             else:
                 record = record_of(model, inputs, **options)
             if runs_again:
-                again = ("tokenizer", "processor", "target", "truncation", "part")
+                again = ("tokenizer", "processor", "target", "truncation", "call")
                 traits |= {option: options[option] for option in again if option in options}
                 traits |= {"model": model, "inputs": inputs}
             made = view(record, include_layers=include_layers, **traits)

@@ -39,7 +39,7 @@ class WhatIf(RecordView):
     ----------
     record, include_layers, **traits
         See `attnviz.views.record_view.RecordView`.
-    model, inputs, tokenizer, processor, target, truncation, part : optional
+    model, inputs, tokenizer, processor, target, truncation, call : optional
         Arguments with which the record was extracted. They are needed to run the model again.
         ``show_*`` functions pass them if they have a model. If the record of the view is replaced
         by a record with other tokens, of another model or without attention weights, the view does
@@ -97,14 +97,14 @@ class WhatIf(RecordView):
         processor: Any = None,
         target: str | None = None,
         truncation: bool | int = False,
-        part: int | None = None,
+        call: int | None = None,
         **traits: Any,
     ) -> None:
         options = {
             "tokenizer": tokenizer,
             "processor": processor,
             "truncation": truncation,
-            "part": part,
+            "call": call,
         }
         if model is None:
             arguments = {"inputs": inputs, "target": target, **options}

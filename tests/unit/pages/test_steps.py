@@ -16,7 +16,7 @@ from attnviz.server import pending_replies
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.utils import progress
-from attnviz.utils.progress import Job
+from attnviz.utils.progress import PausableJob
 from attnviz.utils.threads import torch_threads
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
@@ -71,7 +71,9 @@ def record() -> av.AttentionRecord:
 def steps_of(view: RecordView, max_mb: float | None = None) -> Iterator[str]:
     """Yield "" after each step of making the page of a view, and finally the page."""
     record, embeds = view.served_record, view.embeds
-    job = Job(lambda: html.make_page(record, view.name, view.state, embeds=embeds, max_mb=max_mb))
+    job = PausableJob(
+        lambda: html.make_page(record, view.name, view.state, embeds=embeds, max_mb=max_mb)
+    )
     while not job.run_for(0):
         yield ""
     yield job.result

@@ -106,10 +106,10 @@ def test_a_cancel_overtakes_waiting_requests() -> None:
     is_running, may_end = threading.Event(), threading.Event()
 
     class Stuck(RecordServer):
-        def reply(self, name: str, arguments: Any) -> Reply:
+        def reply(self, name: str, arguments: Any, *, complete: bool = False) -> Reply:
             is_running.set()
             may_end.wait(10)
-            return super().reply(name, arguments)
+            return super().reply(name, arguments, complete=complete)
 
     browser = Browser(Stuck(given_record()))
     with ThreadPoolExecutor(2) as threads:

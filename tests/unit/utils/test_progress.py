@@ -18,7 +18,14 @@ from nbclient import NotebookClient
 from tqdm.std import tqdm
 
 from attnviz.utils import bars
-from attnviz.utils.progress import Cancelled, Job, part_of, report, show_progress, with_progress
+from attnviz.utils.progress import (
+    Cancelled,
+    PausableJob,
+    part_of,
+    report,
+    show_progress,
+    with_progress,
+)
 
 
 def count(parts: dict[str, int]) -> str:
@@ -195,7 +202,7 @@ def test_a_notebook_shows_a_bar_for_each_call_and_stores_nothing_of_it() -> None
 
 
 def test_a_part_reports_the_progress_of_the_whole() -> None:
-    job = Job(lambda: count_layers(2))
+    job = PausableJob(lambda: count_layers(2))
     seen = []
     while not job.run_for(0):
         assert job.progress is not None
@@ -212,7 +219,7 @@ def count_layers(layers: int) -> None:
 
 
 def test_the_remaining_time_is_estimated_from_the_reports_so_far() -> None:
-    job = Job(lambda: count({"first": 10}), Clock())
+    job = PausableJob(lambda: count({"first": 10}), Clock())
     job.run_for(0)
     assert job.seconds_left is None
     while not job.run_for(0):
@@ -231,7 +238,7 @@ def test_a_job_runs_only_while_the_caller_waits() -> None:
             steps.append(step)
             report("steps", step, 3)
 
-    job = Job(work)
+    job = PausableJob(work)
     assert not job.run_for(0)
     # Other threads may run during this pause, but the job must not.
     time.sleep(0.05)
@@ -243,7 +250,7 @@ def test_a_job_runs_only_while_the_caller_waits() -> None:
 def test_a_job_sees_the_context_of_its_caller() -> None:
     name = ContextVar("name", default="")
     name.set("caller")
-    job = Job(name.get)
+    job = PausableJob(name.get)
     assert job.run_for(0)
     assert job.result == "caller"
 
@@ -259,7 +266,7 @@ def test_a_cancelled_job_cleans_up_and_ends() -> None:
             raise
 
     before = threading.active_count()
-    job = Job(work)
+    job = PausableJob(work)
     job.run_for(0)
     assert threading.active_count() == before + 1
     job.cancel()
@@ -272,7 +279,7 @@ def test_an_exception_of_a_job_is_raised_in_the_caller() -> None:
         report("first", 1, 2)
         raise ValueError("wrong")
 
-    job = Job(work)
+    job = PausableJob(work)
     assert not job.run_for(0)
     with pytest.raises(ValueError, match="wrong"):
         job.run_for(0)
@@ -302,14 +309,14 @@ def assert_interrupted() -> None:
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        Job(work).run_for(0)
+        PausableJob(work).run_for(0)
     assert len(ended) == 1
 
 
 def test_python_exits_although_a_job_is_paused() -> None:
     code = """
-from attnviz.utils.progress import Job, report
-job = Job(lambda: report("first", 1, 2))
+from attnviz.utils.progress import PausableJob, report
+job = PausableJob(lambda: report("first", 1, 2))
 assert not job.run_for(0)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -16,7 +16,7 @@ import {
   stackName,
   tokensInWords,
 } from "../../ui/text/captions";
-import type { Change, Moved } from "./moved";
+import type { KeyChange, Moved } from "./moved";
 import {
   type CompareOpening,
   type CompareSelection,
@@ -54,7 +54,7 @@ export function distanceLines(selection: CompareSelection, cell: HeadIndex): str
   ];
 }
 
-function changeOf(selection: CompareSelection, { key, change }: Change): string {
+function changeOf(selection: CompareSelection, { key, change }: KeyChange): string {
   return `${quotedAt(selection.keys.text, key)} (${signed(change)})`;
 }
 

@@ -19,7 +19,8 @@ const MAX_VALUES = 1 << 18;
  */
 const MAX_COMPUTED = 1 << 24;
 
-export interface Change {
+/** Change of the weight of one key. */
+export interface KeyChange {
   key: number;
   change: number;
 }
@@ -32,9 +33,9 @@ export interface Moved {
   /** Weight that moved: half the sum of the absolute changes of all keys and the sink. */
   total: number;
   /** Key that lost the most weight, or null if no key lost weight. */
-  from: Change | null;
+  from: KeyChange | null;
   /** Key that gained the most weight, or null if no key gained weight. */
-  to: Change | null;
+  to: KeyChange | null;
 }
 
 export interface MovedQuestion {
@@ -65,8 +66,8 @@ export interface MovedQuestion {
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
   let sum = 0;
-  let from: Change | null = null;
-  let to: Change | null = null;
+  let from: KeyChange | null = null;
+  let to: KeyChange | null = null;
   for (const [key, change] of changes.entries()) {
     size += Math.abs(change);
     sum += change;

@@ -17,19 +17,19 @@ from attnviz.record.stack import AttentionStack
 
 #: One query-key pair: layer, head, query, key, weight in the first stack, weight in the second
 #: stack, and the second weight minus the first.
-Change = tuple[int, int, int, int, float, float, float]
+PairDifference = tuple[int, int, int, int, float, float, float]
 
 
-def largest_changes(
+def largest_differences(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], top_k: int
-) -> list[Change]:
+) -> list[PairDifference]:
     """Find the `top_k` pairs with the largest absolute differences of weights, largest first.
 
     All heads that both stacks have are compared. Only the queries at the positions `rows` are
     compared. Pairs whose two weights are equal are left out, so the result can have fewer than
     `top_k` pairs. Pairs with equal differences are in the order of layer, head, query and key.
     """
-    best: list[Change] = []
+    best: list[PairDifference] = []
     for layer, head in compared_heads(a, b):
         for queries in rows_at_once(rows, len(a.key_tokens)):
             one, two = (
@@ -46,7 +46,7 @@ def largest_changes(
                 position = layer, head, int(queries[row]), key
                 best.append((*position, *weights, weights[1] - weights[0]))
             # The sort is stable, so pairs with equal differences keep their order.
-            best.sort(key=lambda change: -abs(change[-1]))
+            best.sort(key=lambda pair: -abs(pair[-1]))
             del best[top_k:]
     return best
 
