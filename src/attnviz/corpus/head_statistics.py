@@ -42,7 +42,8 @@ from attnviz.corpus.reading import (
 from attnviz.corpus.statistics import HeadStatistics, RecordText
 from attnviz.corpus.texts import Texts
 from attnviz.corpus.totals import Settings, Totals
-from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.loaded import Loaded
+from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import (
     Layers,
     RecordOptions,

@@ -31,13 +31,13 @@ import torch
 from attnviz.corpus.columns import is_missing
 from attnviz.corpus.texts import Texts
 from attnviz.extraction import extract
-from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.inputs.examples import examples_of
+from attnviz.extraction.loaded import TooManyTokensError
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.extraction.records import record_batch
@@ -444,7 +444,7 @@ class _Reader:
             return False
         if padded > _MAX_TOKENS_ANY_PADDING and padded - num_tokens > _MAX_PADDING * padded:
             return False
-        return forward_memory(self._model, count, longest) <= room
+        return forward_memory(self._loaded, count, longest) <= room
 
     def _read(self, batch: Sequence[_Entry]) -> None:
         """Read a batch, and store the record or error of each text in its entry.

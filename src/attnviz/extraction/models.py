@@ -14,8 +14,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,97 +27,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from attnviz.extraction.adapters import (
-    VirtualTokens,
     base_of,
     check_adapter,
     virtual_tokens,
 )
-from attnviz.extraction.capabilities import accepted_arguments, num_positions, parameter_names
-from attnviz.extraction.families import IMAGES, SOUNDS, is_encoder_decoder
+from attnviz.extraction.loaded import Loaded, parameter_names
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, fork_safe_lock
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """Model with its tokenizer and processor, and facts about it, each of which is read once.
-
-    Attributes
-    ----------
-    model : PreTrainedModel
-        The model, ready to run. If an adapter of PEFT adds virtual tokens, `model` is PEFT's model,
-        which contains the transformers model.
-    tokenizer, processor : object or None
-        The tokenizer and processor that the caller passed, or that an object passed by the caller
-        (such as a pipeline) contains. None if there is none.
-    target_tokenizer : PreTrainedTokenizerBase or None
-        The tokenizer of the decoder, if the caller passed one besides that of the encoder.
-    wrapper : object or None
-        The object that the caller passed, if `model` is inside of it, such as a pipeline, a
-        SentenceTransformer or a module of the caller. None if the caller passed the model itself.
-    prepares : bool
-        Whether `wrapper` prepares inputs for the model. False if the caller passed another
-        tokenizer or processor than that of `wrapper`.
-    method : callable or None
-        The method of `wrapper` that reads inputs, if the caller passed this method.
-    notes : tuple of str
-        Notes for all records of the model, such as settings that could not be loaded.
-    """
-
-    model: PreTrainedModel
-    tokenizer: Any
-    processor: Any
-    wrapper: Any = None
-    prepares: bool = False
-    method: Callable[[Any], Any] | None = None
-    notes: tuple[str, ...] = ()
-    target_tokenizer: Any = None
-
-    @cached_property
-    def is_encoder_decoder(self) -> bool:
-        """Whether the model has an encoder and a decoder."""
-        return is_encoder_decoder(self.model.config)
-
-    @cached_property
-    def accepted(self) -> frozenset[str]:
-        """Names of the arguments that the model takes."""
-        return accepted_arguments(self.model)
-
-    @cached_property
-    def takes(self) -> dict[str, bool]:
-        """Whether the model takes ``"texts"`` (as token ids), ``"images"`` and ``"sounds"``."""
-        main = str(getattr(self.model, "main_input_name", "input_ids"))
-        names = [*self.accepted, main]
-        return {
-            "texts": "input_ids" in self.accepted,
-            "images": any(name.startswith(IMAGES) for name in names),
-            "sounds": any(name.startswith(SOUNDS) for name in names),
-        }
-
-    @cached_property
-    def num_positions(self) -> dict[str, int | None]:
-        """Number of positions for the tokens of each token sequence, or None without a limit."""
-        return num_positions(self.model)
-
-    def refuse(
-        self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"
-    ) -> TypeError:
-        """Return the error for inputs that the model does not take.
-
-        `kind` describes the passed inputs, and `valid` the inputs to pass instead.
-        """
-        kinds = " and ".join(name for name, takes in self.takes.items() if takes)
-        return TypeError(
-            f"inputs: {type(self.model).__name__} takes {kinds or 'unknown inputs'}; got {kind}. "
-            f"Pass {valid}."
-        )
-
-    @property
-    def virtual(self) -> VirtualTokens | None:
-        """Virtual tokens (learned vectors before a text) of the model or its adapter, or None."""
-        return virtual_tokens(self.model)
 
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from attnviz.extraction.inputs.batch import Batch, ProducedText
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens

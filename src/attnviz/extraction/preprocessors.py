@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.utils.arguments import check_encodable
 from attnviz.utils.cleanup import fork_safe_lock
 

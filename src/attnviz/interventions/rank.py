@@ -88,7 +88,7 @@ class SameChanges:
         # because those of all tokens need memory that grows with the square of the text.
         most = count
         if self.unit == "token":
-            most = copies_per_batch(runner.model, _num_tokens(runner)) - 1
+            most = copies_per_batch(runner.example.loaded, _num_tokens(runner)) - 1
         answers: list[float] = []
         while len(answers) < count:
             changes = self.changes[len(answers) : len(answers) + most]

@@ -32,6 +32,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward, arguments_of, run_forward
 from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of, values_of
@@ -64,16 +65,17 @@ _PERTURBED = {torch.float32: (1, 1), torch.float64: (1, 1)}
 _PERTURBED_HALF = (2, 4)
 
 
-def copies_per_batch(model: Any, num_tokens: int) -> int:
+def copies_per_batch(loaded: Loaded, num_tokens: int) -> int:
     """Return the maximum number of copies of a text with `num_tokens` tokens in one batch.
 
     This number includes an unchanged copy. It is at least 2, and follows from the free memory.
     """
     # If weights are offloaded to disk, their device is "meta", and the CPU computes.
-    device = torch.device("cpu") if model.device.type == "meta" else model.device
+    device = loaded.model.device
+    device = torch.device("cpu") if device.type == "meta" else device
     num_at_once = _TOKENS_AT_ONCE if device.type == "cpu" else _TOKENS_ON_A_DEVICE
     most = num_at_once // max(1, num_tokens)
-    of_one = forward_memory(model, 1, num_tokens)
+    of_one = forward_memory(loaded, 1, num_tokens)
     free = free_memory(device) if most * of_one >= _FEW_BYTES else None
     if free is not None:
         most = min(most, int(_SHARE_OF_MEMORY * free / of_one))
@@ -243,7 +245,7 @@ class Runner:
         # Add an unchanged copy only to batches that run all blocks, or that skip the smallest or
         # the largest number of blocks. Adding it to every batch would take too much time.
         checked = (0, min(starts, default=0), max(starts, default=0))
-        most = copies_per_batch(self.model, self._longest) - 1
+        most = copies_per_batch(self.example.loaded, self._longest) - 1
         values: dict[int, float] = {}
         for (num_deleted, start), group in groupby(order, key=keys.__getitem__):
             indices = list(group)
@@ -289,7 +291,7 @@ class Runner:
         """
         number = _PERTURBED.get(self.model.dtype, _PERTURBED_HALF)[many]
         copies = [Copy(change or {})] * number
-        if self._separates and 1 < number <= copies_per_batch(self.model, self._longest):
+        if self._separates and 1 < number <= copies_per_batch(self.example.loaded, self._longest):
             try:
                 outputs = self._run(copies, perturbs=True)
                 parts = [example_of(outputs, self.outputs, index) for index in range(number)]

@@ -44,7 +44,7 @@ from attnviz.extraction.families import (
     summary_indexer,
 )
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import (
     TEXTS_OF_STACKS,
     AttentionModule,

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.collector import Collector, Observer
 from attnviz.extraction.capture.memory import (
@@ -28,7 +27,8 @@ from attnviz.extraction.capture.memory import (
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
-from attnviz.extraction.models import Loaded, evaluate
+from attnviz.extraction.loaded import Loaded
+from attnviz.extraction.models import evaluate
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.storage.spool import Spool
@@ -185,7 +185,7 @@ def arguments_of(loaded: Loaded, batch: Batch, logits: int = 1) -> dict[str, Any
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in loaded.accepted and not packed:
         arguments.setdefault("use_cache", False)
-    if shortens_logits(model):
+    if loaded.shortens_logits:
         # Pass a slice instead of a number. If Gemma 4 gets a number, it skips the other positions
         # not only for logits, but also in all layers that read the keys of earlier layers.
         arguments["logits_to_keep"] = slice(-max(logits, num_logits(batch)), None)

@@ -26,7 +26,6 @@ import torch
 from humanize import naturalsize
 from torch import nn
 
-from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.families import (
     attention_size,
@@ -37,6 +36,7 @@ from attnviz.extraction.families import (
     sparse_kind,
 )
 from attnviz.extraction.inputs.batch import TokenSequence
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import TEXTS_OF_STACKS
 from attnviz.extraction.options import CaptureOptions
 
@@ -233,18 +233,19 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
 _VECTORS_PER_TOKEN = 16
 
 
-def forward_memory(model: Any, count: int, length: int) -> int:
+def forward_memory(loaded: Loaded, count: int, length: int) -> int:
     """Estimate the bytes that a forward of `count` texts of `length` tokens needs.
 
     The parameters of the model are not included. The estimate is the sum of the activations of one
     layer, its attention weights, and the float32 copy of these weights that eager attention makes.
     If the model cannot skip logits, twice the size of the logits of all tokens is added.
     """
+    model: Any = loaded.model
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
     heads = int(getattr(config, "num_attention_heads", 0) or 16)
     numbers = width * _VECTORS_PER_TOKEN
-    if not shortens_logits(model):
+    if not loaded.shortens_logits:
         table = model.get_output_embeddings()
         numbers += 0 if table is None else 2 * int(getattr(config, "vocab_size", 0) or 0)
     weights = count * heads * length**2 * (4 + model.dtype.itemsize)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES, NORM_CLASS
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
     ModuleScan,

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.families import CACHES, TOKENIZER_EXTRAS, has_codebooks
 from attnviz.extraction.inputs.batch import (
     Batch,
@@ -53,7 +52,8 @@ from attnviz.extraction.inputs.truncate import (
     read_truncation,
     window_notes,
 )
-from attnviz.extraction.models import Loaded, name_of
+from attnviz.extraction.loaded import Loaded, TooManyTokensError
+from attnviz.extraction.models import name_of
 from attnviz.extraction.options import RecordOptions
 from attnviz.extraction.preprocessors import (
     call_reader,
@@ -400,8 +400,9 @@ class Encoder:
         labels = arguments.get("labels")
         for name in TOKENIZER_EXTRAS & arguments.keys():
             del arguments[name]
+        names = (*self.loaded.main_names, "input_ids", "pixel_values")
         main: Any = next(
-            (arguments[name] for name in self._main_names() if name in arguments),
+            (arguments[name] for name in names if name in arguments),
             next(iter(arguments.values()), None),
         )
         if not isinstance(main, torch.Tensor) or main.dim() == 0:
@@ -455,10 +456,6 @@ class Encoder:
             if "decoder_input_ids" in arguments:
                 self._add_sequence(batch, "decoder", "decoder_input_ids")
         return batch
-
-    def _main_names(self) -> tuple[str, ...]:
-        main = getattr(self._model, "main_input_name", "input_ids")
-        return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
 
     def _ids_after_prompt(self, target: Any) -> torch.Tensor:
         """Return the ids of a target, (1, tokens), for a decoder-only model.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.preprocessors import call_reader, find_processor, takes_chats
 from attnviz.utils.arrays import as_array
 

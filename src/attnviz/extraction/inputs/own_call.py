@@ -19,11 +19,10 @@ import torch
 import transformers
 from torch import nn
 
-from attnviz.extraction.capabilities import parameter_names
 from attnviz.extraction.capture.forward import run_uncompiled
 from attnviz.extraction.inputs.media import is_sound
+from attnviz.extraction.loaded import Loaded, parameter_names
 from attnviz.extraction.models import (
-    Loaded,
     ReachedError,
     evaluate,
     named_arguments,
@@ -328,7 +327,7 @@ class _Observer:
         bound = named_arguments(generate, args, kwargs)
         main = bound.pop("inputs", None)
         if main is not None:
-            bound[getattr(self._loaded.model, "main_input_name", "input_ids")] = main
+            bound[self._loaded.main_names[0]] = main
         arguments = {name: value for name, value in bound.items() if _is_input(name, value)}
         options = {name: value for name, value in bound.items() if name not in arguments}
         call = OwnCall(_inputs(arguments), options, self._image_options)

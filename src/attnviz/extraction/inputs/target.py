@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.families import NOT_TEXT, family_of
+from attnviz.extraction.families import NOT_TEXT
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -20,7 +20,8 @@ from attnviz.extraction.inputs.batch import (
     check_can_append,
     moved_to_model,
 )
-from attnviz.extraction.models import Loaded, evaluate, first_call
+from attnviz.extraction.loaded import Loaded
+from attnviz.extraction.models import evaluate, first_call
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
 from attnviz.extraction.preprocessors import find_tokenizer
 from attnviz.extraction.tokens.text import read_tokens
@@ -62,7 +63,7 @@ def check_target(
             f"decoder_input_ids: {name} is not an encoder-decoder model. Pass the text to "
             "produce as target=."
         )
-    if (target is not None or generating) and not encoder_decoder and not _is_causal(model):
+    if (target is not None or generating) and not encoder_decoder and not _is_causal(loaded):
         raise ValueError(
             f"{'generate' if generating else 'target'}: {name} cannot produce text (its attention "
             "is bidirectional). Pass a second text as inputs=(first, second)."
@@ -105,14 +106,15 @@ def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) ->
     return ids.cpu()
 
 
-def _is_causal(model: PreTrainedModel) -> bool:
+def _is_causal(loaded: Loaded) -> bool:
+    model = loaded.model
     flags = [
         bool(entry.module.is_causal)
         for entry in attention_modules(model)
         if hasattr(entry.module, "is_causal")
         and not any(NOT_TEXT.search(part) for part in entry.name.split("."))
     ]
-    if family_of(model.config).bidirectional_prompt:
+    if loaded.family.bidirectional_prompt:
         return True
     if flags or not model.can_generate():
         return any(flags)
@@ -224,7 +226,7 @@ def append_ids(loaded: Loaded, batch: Batch, added: torch.Tensor) -> None:
     pair, so that views can distinguish them from the prompt.
     """
     ids = batch.arguments["input_ids"]
-    bidirectional_prompt = family_of(loaded.model.config).bidirectional_prompt
+    bidirectional_prompt = loaded.family.bidirectional_prompt
     if bidirectional_prompt:
         # Without types, attention would be bidirectional in the appended tokens, too.
         batch.arguments.setdefault("token_type_ids", torch.zeros_like(ids))

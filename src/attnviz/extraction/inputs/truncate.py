@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.reading import Reading
 from attnviz.utils.arguments import whole_number

@@ -33,7 +33,7 @@ from attnviz.extraction.families import (
     frames_per_patch,
 )
 from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.tokens.arrange import arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes, with_sound_runs
 from attnviz.extraction.tokens.patches import (

@@ -1,0 +1,188 @@
+"""A loaded model: its tokenizer and processor, and facts about it, each of which is read once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from attnviz.extraction.adapters import VirtualTokens, base_of, virtual_tokens
+from attnviz.extraction.families import (
+    IMAGES,
+    NOT_TEXT,
+    POSITION_TABLE,
+    SOUNDS,
+    Family,
+    family_of,
+    is_encoder_decoder,
+)
+from attnviz.extraction.modules import ModuleScan, scan_modules
+
+# Cache of the names of parameters, by function. Reading the signature at every forward would
+# take longer than running a small layer.
+_parameters: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+
+
+def parameter_names(method: Any) -> tuple[str, ...]:
+    """Return the names of the parameters of a method or function, without ``self``."""
+    function = getattr(method, "__func__", method)
+    if function not in _parameters:
+        _parameters[function] = tuple(inspect.signature(method).parameters)
+    return _parameters[function]
+
+
+class TooManyTokensError(ValueError):
+    """Error for a text with more tokens than the model has positions."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Model with its tokenizer and processor, and facts about it, each of which is read once.
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+        The model, ready to run. If an adapter of PEFT adds virtual tokens, `model` is PEFT's model,
+        which contains the transformers model.
+    tokenizer, processor : object or None
+        The tokenizer and processor that the caller passed, or that an object passed by the caller
+        (such as a pipeline) contains. None if there is none.
+    target_tokenizer : PreTrainedTokenizerBase or None
+        The tokenizer of the decoder, if the caller passed one besides that of the encoder.
+    wrapper : object or None
+        The object that the caller passed, if `model` is inside of it, such as a pipeline, a
+        SentenceTransformer or a module of the caller. None if the caller passed the model itself.
+    prepares : bool
+        Whether `wrapper` prepares inputs for the model. False if the caller passed another
+        tokenizer or processor than that of `wrapper`.
+    method : callable or None
+        The method of `wrapper` that reads inputs, if the caller passed this method.
+    notes : tuple of str
+        Notes for all records of the model, such as settings that could not be loaded.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Any
+    processor: Any
+    wrapper: Any = None
+    prepares: bool = False
+    method: Callable[[Any], Any] | None = None
+    notes: tuple[str, ...] = ()
+    target_tokenizer: Any = None
+
+    @cached_property
+    def is_encoder_decoder(self) -> bool:
+        """Whether the model has an encoder and a decoder."""
+        return is_encoder_decoder(self.model.config)
+
+    @cached_property
+    def accepted(self) -> frozenset[str]:
+        """Names of the arguments of the model's forward.
+
+        If the model is an adapter with virtual tokens, they are those of the model inside of it.
+        """
+        return frozenset(parameter_names(base_of(self.model).forward))
+
+    @cached_property
+    def main_names(self) -> tuple[str, ...]:
+        """Names of the arguments that are the model's main input."""
+        name = getattr(self.model, "main_input_name", "input_ids")
+        return (name,) if isinstance(name, str) else tuple(name)
+
+    @cached_property
+    def takes(self) -> dict[str, bool]:
+        """Whether the model takes ``"texts"`` (as token ids), ``"images"`` and ``"sounds"``."""
+        names = [*self.accepted, *self.main_names]
+        return {
+            "texts": "input_ids" in self.accepted,
+            "images": any(name.startswith(IMAGES) for name in names),
+            "sounds": any(name.startswith(SOUNDS) for name in names),
+        }
+
+    @cached_property
+    def family(self) -> Family:
+        """Rules for models of this architecture."""
+        return family_of(self.model.config)
+
+    @cached_property
+    def virtual(self) -> VirtualTokens | None:
+        """Virtual tokens (learned vectors before a text) of the model or its adapter, or None."""
+        return virtual_tokens(self.model)
+
+    @cached_property
+    def shortens_logits(self) -> bool:
+        """Whether the model can compute logits for the final positions only (``logits_to_keep``).
+
+        This is True only for models that can generate, and whose code is in transformers. Some
+        classifiers have the argument but fail if logits are missing. Code outside of transformers
+        may accept a number but no slice as the argument.
+        """
+        module = str(getattr(base_of(self.model).forward, "__module__", ""))
+        return (
+            "logits_to_keep" in self.accepted
+            and self.model.can_generate()
+            and module.startswith("transformers.")
+        )
+
+    @cached_property
+    def num_positions(self) -> dict[str, int | None]:
+        """Number of tokens for which the model has position embeddings.
+
+        The keys are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Positions of
+        virtual tokens are not counted. A number is None if there is no table of position
+        embeddings.
+        """
+        scan = scan_modules(self.model)
+        sides: dict[str, bool | None] = {"input": None}
+        if self.is_encoder_decoder:
+            sides = {"input": False, "decoder": True}
+        numbers: dict[str, int | None] = {}
+        for name, side in sides.items():
+            index = scan.once(("position table", side), partial(_table_index, scan, side=side))
+            table: Any = None if index is None else scan.modules[index]
+            # Subtract the first entries of a table if no token uses them: in BART because of an
+            # offset, in RoBERTa because of the padding id.
+            unused = int(getattr(table, "offset", 0))
+            if type(table) is nn.Embedding and table.padding_idx is not None:
+                unused += table.padding_idx + 1
+            if self.virtual is not None and name == "input":
+                unused += self.virtual.count
+            numbers[name] = None if table is None else int(table.num_embeddings) - unused
+        return numbers
+
+    def refuse(
+        self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"
+    ) -> TypeError:
+        """Return the error for inputs that the model does not take.
+
+        `kind` describes the passed inputs, and `valid` the inputs to pass instead.
+        """
+        kinds = " and ".join(name for name, takes in self.takes.items() if takes)
+        return TypeError(
+            f"inputs: {type(self.model).__name__} takes {kinds or 'unknown inputs'}; got {kind}. "
+            f"Pass {valid}."
+        )
+
+
+def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
+    """Find the table of position embeddings of a text.
+
+    Return its index in `scan.modules`, or None if the model has no such table. `side` selects the
+    table of the decoder (True), of the encoder (False), or of a model without these parts (None).
+    Tables of images and sounds do not count.
+    """
+    for index, (name, module) in enumerate(zip(scan.names, scan.modules, strict=True)):
+        parts = name.split(".")
+        if not isinstance(module, nn.Embedding) or not POSITION_TABLE.match(parts[-1]):
+            continue
+        if any(NOT_TEXT.search(part) for part in parts):
+            continue
+        if side is None or any(part.endswith("decoder") for part in parts[:-1]) == side:
+            return index
+    return None
