@@ -11,6 +11,9 @@ sink). Rows sum to 1, except with a sink (1 minus the sink's share) and if no ke
 
 Rows are queries and columns are keys. A block has the weights of some heads, some rows and some
 columns. Callers get weights from `LayerAttention.block`, whether these are stored or computed.
+
+When a layer is created, its tensors may still be copied from a device. Therefore, constructors of
+layers check only the shapes and dtypes of tensors, never their numbers.
 """
 
 from __future__ import annotations
@@ -174,7 +177,7 @@ class LayerAttention(ABC):
         return torch.zeros(1, count_rows(rows), columns.stop - columns.start, dtype=torch.bool)
 
     def key_range(self, rows: Rows) -> slice:
-        """Return a range of keys that contains all keys on which the queries `rows` have weight.
+        """Return a range of keys that contains all allowed keys of the queries `rows`.
 
         `rows` must not be empty. The range may be larger than necessary. By default, it contains
         all keys.

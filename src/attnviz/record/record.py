@@ -57,7 +57,7 @@ class AttentionRecord:
     stacks : mapping of str to AttentionStack
         Stacks by name. The menus of views list them in this order. Most views and methods use the
         first stack by default. A stack contains the layers with the same query tokens and key
-        tokens.
+        tokens. In the record, the name of each stack is its key.
     model : str
         Name of the model, used as the title of views.
     notes : sequence of str
@@ -94,7 +94,12 @@ class AttentionRecord:
     ) -> None:
         if not stacks:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
-        self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
+        self.stacks: Mapping[str, AttentionStack] = MappingProxyType(
+            {
+                name: stack if stack.name == name else stack.renamed(name)
+                for name, stack in stacks.items()
+            }
+        )
         if not isinstance(model, str):
             raise TypeError(f"model must be a string; got {model!r}")
         self.model = encodable(str(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -670,6 +671,35 @@ class AttentionStack(HeadNumbers):
                 for number, gates in self._gates.items()
             },
         )
+
+    def renamed(self, name: str) -> AttentionStack:
+        """Return the same stack with another name.
+
+        Parameters
+        ----------
+        name : str
+            Name of the new stack, which shares all arrays with this stack.
+
+        Returns
+        -------
+        AttentionStack
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `name` is not a string, or cannot be written as UTF-8.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().renamed("decoder")
+        <decoder: layers 0, 1 head each, 2 tokens>
+        """
+        check_encodable("name", name)
+        stack = copy(self)
+        stack.name = name
+        return stack
 
     def derive(
         self,

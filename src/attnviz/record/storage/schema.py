@@ -67,7 +67,6 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         **({"classes": msgspec.to_builtins(record.classes)} if record.classes else {}),
         "stacks": [
             {
-                # Each name is written once, also if the caller's stacks have the same name.
                 "name": name,
                 "normalized": stack.normalized,
                 "signed": stack.signed,

@@ -180,7 +180,9 @@ def test_two_stacks_of_one_name_are_both_saved(tmp_path: Path) -> None:
         name: AttentionStack("self", {0: layer}, Tokens.of(["a", "b"]))
         for name, layer in zip("xy", layers, strict=True)
     }
-    reloaded = load(AttentionRecord(stacks).save(tmp_path / "x"))
+    record = AttentionRecord(stacks)
+    assert [stack.name for stack in record.stacks.values()] == ["x", "y"]
+    reloaded = load(record.save(tmp_path / "x"))
     for name, layer in zip("xy", layers, strict=True):
         assert np.array_equal(reloaded.stacks[name].weights(layer=0), layer.weights.numpy())
 
