@@ -1,4 +1,4 @@
-"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, forwards.
+"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, forwards, waits.
 
 make counts                                        renew the baseline, benchmarks/counts.json
 PYTHONPATH=tests python -m benchmarks.counts            print the differences from the baseline
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -185,6 +187,17 @@ def _extraction() -> Iterator[tuple[str, int]]:
     yield "record of GPT-2, 3 x 4, n=64: bytes of queries and keys", num_bytes
 
 
+def _on_a_device() -> Iterator[tuple[str, int]]:
+    """Yield the waits of the host and the copies to it, on a pretended device."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.counts_on_a_device"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    yield from json.loads(ran.stdout).items()
+
+
 def counted(browser: Browser, folder: Path) -> Counts:
     """Return all counts by name. Pages are written to `folder`."""
     return dict(
@@ -194,6 +207,7 @@ def counted(browser: Browser, folder: Path) -> Counts:
             *_live(browser),
             *_what_if(browser),
             *_extraction(),
+            *_on_a_device(),
         ),
     )
 

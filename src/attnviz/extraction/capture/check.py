@@ -333,7 +333,7 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     # is enabled.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
-    with torch.inference_mode(), autocast:
+    with torch.no_grad(), autocast:
         queries = _stacked([sample.attention.queries for sample in samples])
         keys = _stacked([sample.attention.keys for sample in samples])
         values = _stacked([sample.values for sample in samples])
