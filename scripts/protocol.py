@@ -225,13 +225,21 @@ def _comment(text: str, indent: str) -> list[str]:
     return [f"{indent}/**", *body, f"{indent} */"]
 
 
-def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> str:
-    lines = [f"/** {summary} */", f"export interface {name} {{"]
+def _table(writer: Writer, subject: str, about: str, requests: Requests[Any]) -> str:
+    """Return the types of the arguments and of the replies of the requests about a subject."""
+    arguments = [
+        f"/** Arguments of the requests about {about}, by the name of the request. */",
+        f"export interface {subject}Requests {{",
+    ]
+    replies = [
+        f"/** Headers of the replies to the requests about {about}. */",
+        f"export interface {subject}Replies {{",
+    ]
     for request, kind in requests.classes.items():
-        lines.append(f"  {request}: {writer.name_of(kind)};")
-        for header in requests.headers[request]:
-            writer.name_of(header)
-    return "\n".join([*lines, "}"]) + "\n"
+        arguments.append(f"  {request}: {writer.name_of(kind)};")
+        headers = " | ".join(writer.name_of(header) for header in requests.headers[request])
+        replies.append(f"  {request}: {headers};")
+    return "\n".join([*arguments, "}\n", *replies, "}"]) + "\n"
 
 
 def protocol() -> str:
@@ -243,25 +251,15 @@ def protocol() -> str:
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
         writer.name_of(deflated)
     tables = [
-        _table(
-            writer,
-            "RecordRequests",
-            "Arguments of the requests about a record, by the name of the request.",
-            RECORD_REQUESTS,
-        ),
-        _table(
-            writer,
-            "CorpusRequests",
-            "Arguments of the requests about a corpus, by the name of the request.",
-            CORPUS_REQUESTS,
-        ),
-        _table(
-            writer,
-            "AtlasRequests",
-            "Arguments of the requests about an atlas, by the name of the request.",
-            ATLAS_REQUESTS,
-        ),
+        _table(writer, "Record", "a record", RECORD_REQUESTS),
+        _table(writer, "Corpus", "a corpus", CORPUS_REQUESTS),
+        _table(writer, "Atlas", "an atlas", ATLAS_REQUESTS),
     ]
+    live = (*RECORD_REQUESTS.live, *CORPUS_REQUESTS.live, *ATLAS_REQUESTS.live)
+    tables.append(
+        "/** Requests that only a kernel answers. An exported page answers all others. */\n"
+        f"export type LiveRequest = {_union(dict.fromkeys(live))};\n"
+    )
     return "\n".join([_HEADER, *writer.written.values(), *tables])
 
 

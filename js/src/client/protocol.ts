@@ -695,8 +695,6 @@ export interface MapsRequest {
 
 /** Header of a reply with maps of heads in its buffer. The map of each head is one matrix. */
 export interface MapsHeader extends EncodedHeader {
-  /** Always "max", because each cell of a map shows the largest of its weights. */
-  pooled: string;
   /**
    * Largest cell of each map without forced queries (see `AttentionStack.forced_queries`): its
    * index in the map in row-major order, and its exact weight, without the error of the encoding.
@@ -1454,6 +1452,23 @@ export interface RecordRequests {
   edge: EdgeRequest;
 }
 
+/** Headers of the replies to the requests about a record. */
+export interface RecordReplies {
+  page: PageHeader;
+  describe: Description | PartHeader;
+  block: EncodedHeader;
+  maps: MapsHeader;
+  strongest: StrongestHeader;
+  tile: TileHeader;
+  lost: LostHeader;
+  scores: ScoresHeader;
+  vectors: VectorsHeader;
+  image: ImageHeader;
+  intervene: OutcomeHeader;
+  changed: ChangedHeader;
+  edge: EdgeHeader;
+}
+
 /** Arguments of the requests about a corpus, by the name of the request. */
 export interface CorpusRequests {
   page: PageRequest;
@@ -1466,6 +1481,18 @@ export interface CorpusRequests {
   lines: LinesRequest;
 }
 
+/** Headers of the replies to the requests about a corpus. */
+export interface CorpusReplies {
+  page: PageHeader;
+  describe: Description;
+  points: PartHeader;
+  plot: PlotHeader | SmallPlotsHeader | PartHeader;
+  trust: TrustHeader;
+  norms: NormsHeader | PartHeader;
+  aggregate: AggregateHeader;
+  lines: LinesHeader;
+}
+
 /** Arguments of the requests about an atlas, by the name of the request. */
 export interface AtlasRequests {
   page: PageRequest;
@@ -1476,3 +1503,17 @@ export interface AtlasRequests {
   texts: TextsRequest;
   edges: EdgesRequest;
 }
+
+/** Headers of the replies to the requests about an atlas. */
+export interface AtlasReplies {
+  page: PageHeader;
+  describe: AtlasDescription;
+  statistics: PartHeader;
+  offsets: OffsetsHeader;
+  classes: ClassesHeader;
+  texts: PartHeader;
+  edges: PartHeader;
+}
+
+/** Requests that only a kernel answers. An exported page answers all others. */
+export type LiveRequest = "page" | "intervene" | "changed" | "edge";

@@ -34,6 +34,7 @@ import {
   dataOf,
   joinParts,
   MAX_REPLY_BYTES,
+  type Replies,
   type Reply,
   type Requests,
   type Transport,
@@ -179,7 +180,7 @@ function chunksOf(heads: readonly number[], size: number): number[][] {
 }
 
 async function readBlock(reply: Reply): Promise<WeightBlock> {
-  const header = reply.header as EncodedHeader & Pick<Partial<MapsHeader>, "sampled"> & TileHeader;
+  const header = reply.header as MapsHeader & TileHeader;
   const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
@@ -432,7 +433,7 @@ export class Source {
     signal: AbortSignal,
   ): Promise<Map<number, HeadMap>> {
     const reply = await this.transport.request("maps", request, signal);
-    const { largest } = reply.header as Partial<MapsHeader>;
+    const { largest } = reply.header as MapsHeader;
     const { matrices, ...properties } = await readBlock(reply);
     const maps = new Map<number, HeadMap>();
     request.heads.forEach((head, i) => {
@@ -467,9 +468,8 @@ export class Source {
 
   /** Return the scores of all heads of a stack for the measure `pattern`, by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
-    const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
     const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
-    return this.fetch("scores", { stack, pattern }, read, bytesOf, signal);
+    return this.fetch("scores", { stack, pattern }, ({ header }) => header.scores, bytesOf, signal);
   }
 
   /** Return one image of the record. The kernel scales it down if it is too large for a reply. */
@@ -486,7 +486,7 @@ export class Source {
   async fetch<N extends keyof Requests, T>(
     name: N,
     request: Requests[N],
-    read: (reply: Reply) => T | Promise<T>,
+    read: (reply: Reply<Replies[N]>) => T | Promise<T>,
     bytesOf: (answer: T) => number | null,
     signal?: AbortSignal,
   ): Promise<T> {
@@ -495,7 +495,8 @@ export class Source {
     if (cached !== undefined) return cached;
     const pending = this.#pending.get(key) as Pending<T> | undefined;
     const send = async (ended: AbortSignal): Promise<T> => {
-      const answer = await read(await this.transport.request(name, request, ended));
+      const reply = await this.transport.request(name, request, ended);
+      const answer = await read(reply as Reply<Replies[N]>);
       const bytes = bytesOf(answer);
       if (bytes !== null) this.#cache.set(key, answer, bytes);
       return answer;

@@ -7,16 +7,19 @@
 import type { ReadonlySignal } from "@preact/signals";
 import { asBytes } from "./codec";
 import type {
+  AtlasReplies,
   AtlasRequests,
+  CorpusReplies,
   CorpusRequests,
   PartHeader,
+  RecordReplies,
   RecordRequests,
   ReplyProgress,
 } from "./protocol";
 
 /** A reply before it is decoded: a header and at most one buffer. */
-export interface Reply {
-  header: unknown;
+export interface Reply<Header = unknown> {
+  header: Header;
   data: ArrayBufferView | ArrayBuffer | null;
 }
 
@@ -29,6 +32,9 @@ export type Connection = "ready" | "waiting" | "unanswered" | "detached" | Reply
 
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
+
+/** Headers of the replies to all requests, by name. */
+export type Replies = RecordReplies & Omit<CorpusReplies & AtlasReplies, keyof RecordReplies>;
 
 export interface Transport {
   /**

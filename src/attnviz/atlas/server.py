@@ -17,7 +17,7 @@ from attnviz.server.codec import compressed_json
 from attnviz.server.protocol import PartHeader, Reply, Requests
 
 ATLAS_REQUESTS: Requests[AtlasServer] = Requests("It does not exist for an atlas.")
-ATLAS_REQUESTS.add("page", PageHeader)(PageRequest)
+ATLAS_REQUESTS.add("page", PageHeader, live=True)(PageRequest)
 
 
 class AtlasServer(BaseServer):

@@ -30,8 +30,6 @@ class MapsHeader(EncodedHeader):
 
     Attributes
     ----------
-    pooled : str
-        Always "max", because each cell of a map shows the largest of its weights.
     largest : list
         Largest cell of each map without forced queries (see `AttentionStack.forced_queries`): its
         index in the map in row-major order, and its exact weight, without the error of the
@@ -42,7 +40,6 @@ class MapsHeader(EncodedHeader):
         if all queries are used.
     """
 
-    pooled: str
     largest: NotRequired[list[tuple[int, float]]]
     sampled: NotRequired[list[int]]
 
@@ -112,7 +109,7 @@ def encode_maps(
     largest = [
         (index, float(head_map.flat[index])) for index, head_map in zip(indices, maps, strict=True)
     ]
-    header = {**reply.header, "pooled": "max", "largest": largest}
+    header = {**reply.header, "largest": largest}
     if isinstance(queries, torch.Tensor):
         header["sampled"] = queries.tolist()
     return Reply(header, reply.data)

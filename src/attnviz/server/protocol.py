@@ -74,22 +74,27 @@ class Requests(Generic[_Server]):
         Dataclass of each request. The keys are the names of the requests.
     headers : dict
         Types that the header of the reply can have. The keys are the names of the requests.
+    live : list of str
+        Names of the requests that only a kernel answers. An exported page answers all others.
     """
 
     def __init__(self, hint: str) -> None:
         self._hint = hint
         self.classes: dict[str, type[Request[_Server]]] = {}
         self.headers: dict[str, tuple[type, ...]] = {}
+        self.live: list[str] = []
 
-    def add(self, name: str, *headers: type) -> Callable[[_Class], _Class]:
+    def add(self, name: str, *headers: type, live: bool = False) -> Callable[[_Class], _Class]:
         """Return a class decorator that registers the dataclass of a request as `name`.
 
-        `headers` are the types that the header of the reply can have.
+        `headers` are the types that the header of the reply can have. If `live`, an exported page
+        does not answer the request.
         """
 
         def register(request: _Class) -> _Class:
             self.classes[name] = typing.cast("type[Request[_Server]]", request)
             self.headers[name] = headers
+            self.live += [name] * live
             return request
 
         return register

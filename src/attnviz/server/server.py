@@ -56,7 +56,7 @@ from attnviz.utils.numbers import finite_lists
 RECORD_REQUESTS: Requests[RecordServer] = Requests(
     "The attnviz of the kernel may be older than the view."
 )
-RECORD_REQUESTS.add("page", PageHeader)(PageRequest)
+RECORD_REQUESTS.add("page", PageHeader, live=True)(PageRequest)
 
 
 class RecordServer(BaseServer):
@@ -566,7 +566,7 @@ class Interventions(Protocol):
         ...
 
 
-@RECORD_REQUESTS.add("intervene", OutcomeHeader)
+@RECORD_REQUESTS.add("intervene", OutcomeHeader, live=True)
 @dataclass(frozen=True)
 class InterveneRequest:
     """Request to run the model with changed attention, and to measure the effect on the answer.
@@ -596,7 +596,7 @@ class InterveneRequest:
         return Reply(outcome)
 
 
-@RECORD_REQUESTS.add("changed", ChangedHeader)
+@RECORD_REQUESTS.add("changed", ChangedHeader, live=True)
 @dataclass(frozen=True)
 class ChangedRequest:
     """Request for the stacks of the run with `changes`, and their differences.
@@ -612,7 +612,7 @@ class ChangedRequest:
         return Reply(server.interventions.changed(self.changes))
 
 
-@RECORD_REQUESTS.add("edge", EdgeHeader)
+@RECORD_REQUESTS.add("edge", EdgeHeader, live=True)
 @dataclass(frozen=True)
 class EdgeRequest:
     """Request for the contribution of a key to a query, and for the effects of cutting this edge.

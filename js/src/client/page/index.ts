@@ -10,12 +10,14 @@ import type {
   Combine,
   Description,
   EmbeddedShare,
-  EncodedHeader,
   ImageHeader,
   ImageRequest,
+  LiveRequest,
   LostRequest,
+  MapsHeader,
   MapsRequest,
   Pooled,
+  RecordReplies,
   RecordRequests,
   ScoresRequest,
   StackDescription,
@@ -23,7 +25,7 @@ import type {
   TileRequest,
   VectorsRequest,
 } from "../protocol";
-import { strongestOf, tokenFilter } from "../requests/strongest";
+import { strongestOf, strongestReply, tokenFilter } from "../requests/strongest";
 import { larger } from "../signs";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
@@ -41,7 +43,7 @@ import {
   type SavedRecord,
   shapeOfVectors,
   type VectorErrors,
-  vectorsOfRow,
+  vectorsReply,
   withKindsOfZeros,
 } from "./vectors";
 
@@ -96,8 +98,12 @@ const MAX_POOLED_WEIGHTS = 4_000_000;
 /** Maximum size of the cache in bytes. A layer that was dropped is inflated again on request. */
 const CACHE_BYTES = 64_000_000;
 
-/** Functions that answer requests, by the request's name. */
-type Handlers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
+/** Requests that a page answers: all that need no kernel. */
+type PageRequest = Exclude<keyof RecordRequests, LiveRequest>;
+type PageReply<N extends PageRequest> = Reply<RecordReplies[N]>;
+type Handlers = {
+  [N in PageRequest]: (args: RecordRequests[N]) => PageReply<N> | Promise<PageReply<N>>;
+};
 
 export class PageTransport implements Transport {
   readonly live = false;
@@ -106,7 +112,7 @@ export class PageTransport implements Transport {
   #savedHeader: ReturnType<typeof readHeader> | null = null;
   /** Cache of the weights, small maps and vectors of layers, which are inflated on request. */
   readonly #layers = new LruCache<Promise<{ bytes: number }>>(CACHE_BYTES);
-  readonly #handlers: Handlers<RecordRequests> = {
+  readonly #handlers: Handlers = {
     describe: () => ({ header: this.#description(), data: null }),
     block: async (args) => blockReply(await this.#rows(args), args),
     maps: (args) => this.#maps(args),
@@ -125,9 +131,9 @@ export class PageTransport implements Transport {
   }
 
   async request(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
-    const handler = (this.#handlers as Handlers<Record<string, object>>)[name];
+    const handler = this.#handlers[name as PageRequest];
     if (!handler) throw new Error(`An exported page cannot answer “${name}”.`);
-    const reply = await handler(args);
+    const reply = await handler(args as never);
     signal?.throwIfAborted();
     return reply;
   }
@@ -177,7 +183,7 @@ export class PageTransport implements Transport {
     );
   }
 
-  async #lost({ heads, query, ...key }: LostRequest): Promise<Reply> {
+  async #lost({ heads, query, ...key }: LostRequest): Promise<PageReply<"lost">> {
     const chosen = await this.#chosen(key);
     const lost = chosen ? heads.map((head) => chosen.lost(head, query)) : [];
     return { header: { lost }, data: null };
@@ -194,10 +200,10 @@ export class PageTransport implements Transport {
     return findLayer(this.#data.errors ?? [], key) as VectorErrors;
   }
 
-  async #vectorsOfRow(request: VectorsRequest): Promise<Reply> {
+  async #vectorsOfRow(request: VectorsRequest): Promise<PageReply<"vectors">> {
     const vectors = await this.#vectors(request);
     const lost = (await this.#chosen(request))?.lost(request.head, request.token);
-    return { header: vectorsOfRow(vectors, request, this.#errors(request), lost), data: null };
+    return vectorsReply(vectors, request, this.#errors(request), lost);
   }
 
   /**
@@ -214,7 +220,7 @@ export class PageTransport implements Transport {
     return { ...description, stacks };
   }
 
-  async #maps(request: MapsRequest): Promise<Reply> {
+  async #maps(request: MapsRequest): Promise<PageReply<"maps">> {
     const { blocks, maps, embedded } = this.#data;
     const block = findLayer(blocks, request);
     const [numHeads, numRows, numColumns] = block?.shape ?? shapeOfVectors(this.#saved, request);
@@ -244,7 +250,7 @@ export class PageTransport implements Transport {
     return pooledReply(weights, groups, starts, "max");
   }
 
-  async #tile(request: TileRequest): Promise<Reply> {
+  async #tile(request: TileRequest): Promise<PageReply<"tile">> {
     const weights = await this.#rows(request);
     const cellSize = 2 ** request.level;
     const starts = {
@@ -254,7 +260,7 @@ export class PageTransport implements Transport {
     return pooledReply(weights, [request.heads], starts, request.pooled);
   }
 
-  #scores(request: ScoresRequest): Reply {
+  #scores(request: ScoresRequest): PageReply<"scores"> {
     const patternScores = this.#data.scores?.find(
       (entry) => entry.stack === request.stack && entry.pattern === request.pattern,
     );
@@ -263,7 +269,7 @@ export class PageTransport implements Transport {
     return { header: patternScores, data: null };
   }
 
-  async #strongest(request: StrongestRequest): Promise<Reply> {
+  async #strongest(request: StrongestRequest): Promise<PageReply<"strongest">> {
     const { stacks } = this.#data.description;
     const stack = stacks.find((entry) => entry.name === request.stack) as StackDescription;
     const queries = stack.query_tokens;
@@ -277,10 +283,10 @@ export class PageTransport implements Transport {
       const rowAt = combinedRows(weights, heads, request.combine);
       return strongestOf(rowAt, request, numKeys, filter);
     });
-    return { header: { matrices }, data: null };
+    return strongestReply(matrices, request.rows, Math.min(request.k, numKeys));
   }
 
-  async #image({ index }: ImageRequest): Promise<Reply> {
+  async #image({ index }: ImageRequest): Promise<PageReply<"image">> {
     const image = this.#data.images?.[index];
     if (!image) throw new Error(`This page does not contain image ${index}.`);
     return { header: image, data: await inflatedText(image.data) };
@@ -323,9 +329,9 @@ function replyOf(
   weights: WeightRows,
   values: Float32Array,
   shape: [number, number, number],
-): Reply {
+): Reply<MapsHeader> {
   const { maximum, error, sampled } = weights;
-  const header: EncodedHeader = { shape, encoding: "float32", maximum, error };
+  const header: MapsHeader = { shape, encoding: "float32", maximum, error };
   return { header: { ...header, ...(sampled && { sampled }) }, data: values };
 }
 
@@ -333,7 +339,7 @@ function replyOf(
 function blockReply(
   weights: WeightRows,
   { heads, rows, columns }: Pick<BlockRequest, "heads" | "rows" | "columns">,
-): Reply {
+): Reply<MapsHeader> {
   const [top, bottom] = rows;
   const [left, right] = columns;
   const width = right - left;
@@ -357,7 +363,7 @@ function pooledReply(
   groups: readonly (readonly number[])[],
   starts: Starts,
   pooled: Pooled,
-): Reply {
+): Reply<MapsHeader> {
   const [numRows, numColumns] = [starts.rows.length - 1, starts.columns.length - 1];
   const values = new Float32Array(groups.length * numRows * numColumns);
   groups.forEach((heads, i) => {

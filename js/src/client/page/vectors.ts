@@ -4,8 +4,8 @@
  */
 
 import { attentionRow, type RowInputs } from "../attention";
-import type { VectorsRequest } from "../protocol";
-import type { Vectors } from "../requests/vectors";
+import type { VectorsHeader, VectorsRequest } from "../protocol";
+import type { Reply } from "../transport";
 import { SCORED_ZERO } from "../zeros";
 import type { LayerKey, WeightRows } from "./rows";
 import { inflatedText } from "./texts";
@@ -312,23 +312,20 @@ export function computedWeights(vectors: LayerVectors, error: number): WeightRow
   };
 }
 
-/**
- * Return the answer to a request for a query and a range of keys, with the same values as from a
- * kernel.
- */
-export function vectorsOfRow(
+/** Return the reply to a request for a query and a range of keys. */
+export function vectorsReply(
   vectors: LayerVectors,
   { head, token, keys }: VectorsRequest,
   { error, logit_error, measured }: VectorErrors,
   lost: number | undefined,
-): Vectors {
+): Reply<VectorsHeader> {
   const inputs = vectors.inputs(head, token);
   const { query, sink, numKeys } = inputs;
   const row = attentionRow(inputs);
   const [numHeads] = vectors.shape;
   const [start, stop] = keys;
   const range = Array.from({ length: stop - start }, (_, i) => start + i);
-  const weights = Float32Array.from(row.weights.subarray(start, stop));
+  const weights = row.weights.subarray(start, stop);
   const gate = vectors.gate(head, token);
   const allKeys = Array.from({ length: numKeys }, (_, key) => key);
   const isLeftOut = (key: number): boolean => vectors.leftOut(head, token, key);
@@ -353,13 +350,16 @@ export function vectorsOfRow(
         .slice(0, NUM_STRONGEST),
       ...{ error, logit_error, ...(measured && { measured }) },
       ...(gate !== undefined && { gate }),
+      weight_in_range: weights.reduce((sum, weight) => sum + weight, 0),
     },
-    ...{ keys, headDim: query.length, query },
-    keyVectors: inputs.keys.subarray(start * query.length, stop * query.length),
-    bias: Float32Array.from(range, inputs.bias),
-    allowed: Float32Array.from(range, (key) => (inputs.allowed(key) ? 1 : isLeftOut(key) ? -1 : 0)),
-    logits: Float32Array.from(row.logits.subarray(start, stop)),
-    weights,
-    weightInRange: row.weights.subarray(start, stop).reduce((sum, weight) => sum + weight, 0),
+    // `VectorsHeader` documents the order of the numbers.
+    data: Float32Array.from([
+      ...query,
+      ...inputs.keys.subarray(start * query.length, stop * query.length),
+      ...range.map(inputs.bias),
+      ...range.map((key) => (inputs.allowed(key) ? 1 : isLeftOut(key) ? -1 : 0)),
+      ...row.logits.subarray(start, stop),
+      ...weights,
+    ]),
   };
 }

@@ -13,8 +13,8 @@ export interface RecordImage {
 }
 
 /** Decode the image of a reply. @throws Error if the number of bytes does not fit the size. */
-export function readImage(reply: Reply): RecordImage {
-  const { height, width } = reply.header as ImageHeader;
+export function readImage(reply: Reply<ImageHeader>): RecordImage {
+  const { height, width } = reply.header;
   const bytes = reply.data === null ? new Uint8Array(0) : asBytes(reply.data);
   if (bytes.length !== 3 * width * height) {
     throw new Error(

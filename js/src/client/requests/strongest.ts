@@ -13,7 +13,7 @@
 import { copiedBuffer } from "../codec";
 import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
 import { type Source, splitRequest } from "../source";
-import { MAX_REPLY_BYTES, type Reply } from "../transport";
+import { dataOf, MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** Strongest keys of each row of one matrix. */
 export interface StrongestKeys {
@@ -66,12 +66,21 @@ function noKeys(numRows: number, k: number): StrongestKeys {
   };
 }
 
-export function readStrongest(reply: Reply): StrongestKeys[] {
-  // An exported page puts the result into the header, without encoding it.
-  if (!reply.data) return (reply.header as { matrices: StrongestKeys[] }).matrices;
-  const { shape } = reply.header as StrongestHeader;
-  const [matrices, rows, k] = shape;
-  const buffer = copiedBuffer(reply.data);
+/** Return the reply with the strongest keys of some matrices, of which each has `k` for a row. */
+export async function strongestReply(
+  matrices: readonly StrongestKeys[],
+  [top, bottom]: Range,
+  k: number,
+): Promise<Reply<StrongestHeader>> {
+  const fields = ["keys", "weights", "sums"] as const;
+  const arrays = fields.flatMap((field) => matrices.map((matrix) => matrix[field]));
+  const data = await new Blob(arrays as BlobPart[]).arrayBuffer();
+  return { header: { shape: [matrices.length, bottom - top, k] }, data };
+}
+
+export function readStrongest(reply: Reply<StrongestHeader>): StrongestKeys[] {
+  const [matrices, rows, k] = reply.header.shape;
+  const buffer = copiedBuffer(dataOf(reply));
   const expected = 4 * matrices * (2 * rows * k + 3 * rows);
   if (buffer.byteLength !== expected) {
     throw new Error(`The reply has ${buffer.byteLength} bytes, but its shape needs ${expected}.`);

@@ -3,7 +3,7 @@
 import { copiedBuffer } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
-import type { Reply } from "../transport";
+import { dataOf, type Reply } from "../transport";
 
 /** A query vector, the vectors of a range of keys, and the query's logits and weights for them. */
 export interface Vectors {
@@ -31,11 +31,9 @@ export interface Vectors {
 const NUMBERS_PER_KEY = 4;
 
 /** Decode a reply. @throws Error if the buffer does not fit the number of keys. */
-export function readVectors(reply: Reply, keys: Range): Vectors {
-  // An exported page puts the result into the header, without encoding it.
-  if (!reply.data) return reply.header as Vectors;
-  const header = reply.header as VectorsHeader;
-  const floats = new Float32Array(copiedBuffer(reply.data));
+export function readVectors(reply: Reply<VectorsHeader>, keys: Range): Vectors {
+  const { header } = reply;
+  const floats = new Float32Array(copiedBuffer(dataOf(reply)));
   const numKeys = keys[1] - keys[0];
   const headDim = (floats.length - NUMBERS_PER_KEY * numKeys) / (1 + numKeys);
   if (!Number.isInteger(headDim)) {
@@ -68,7 +66,7 @@ export function requestVectors(
   request: VectorsRequest,
   signal?: AbortSignal,
 ): Promise<Vectors> {
-  const read = (reply: Reply): Vectors => readVectors(reply, request.keys);
+  const read = (reply: Reply<VectorsHeader>): Vectors => readVectors(reply, request.keys);
   const bytesOf = ({ query, keyVectors, weights }: Vectors): number =>
     4 * (query.length + keyVectors.length + NUMBERS_PER_KEY * weights.length);
   return source.fetch("vectors", request, read, bytesOf, signal);

@@ -4,7 +4,7 @@
  */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
-import type { LostHeader, LostRequest } from "../../client/protocol";
+import type { LostRequest } from "../../client/protocol";
 import { lostInWords } from "../text/captions";
 import type { RecordContext } from "./define-view";
 
@@ -27,7 +27,7 @@ export function createLostWeight({
     source.fetch(
       "lost",
       asked,
-      ({ header }) => (header as LostHeader).lost,
+      ({ header }) => header.lost,
       (lost) => 8 * lost.length,
       ended,
     ),

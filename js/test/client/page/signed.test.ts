@@ -3,8 +3,10 @@
 
 import { describe, expect, it } from "vitest";
 import { PageTransport } from "../../../src/client/page";
+import type { StrongestHeader } from "../../../src/client/protocol";
 import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
+import type { Reply } from "../../../src/client/transport";
 import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../builders";
 
 // A code stands for the number sign(code) * MAXIMUM * (code / 127)^2.
@@ -101,7 +103,8 @@ describe("signed numbers of a page", () => {
       ...{ ...LAYER, heads: [0, 1], rows: [0, 3] as [number, number], k },
       ...{ combine, leave_out: [], pair: "all" as const },
     };
-    const results = readStrongest(await transport().request("strongest", request));
+    const reply = await transport().request("strongest", request);
+    const results = readStrongest(reply as Reply<StrongestHeader>);
     expect(results.length).toBe(matrices.length);
     results.forEach(({ keys, weights, sums }, m) => {
       matrices[m]?.forEach((row, r) => {

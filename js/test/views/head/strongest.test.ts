@@ -1,7 +1,7 @@
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
-import type { StrongestRequest } from "../../../src/client/protocol";
+import type { StrongestHeader, StrongestRequest } from "../../../src/client/protocol";
 import {
   readStrongest,
   requestStrongest,
@@ -42,7 +42,7 @@ function meant(more: Partial<TokenFilter> = {}, keys = 6): TokenFilter {
 }
 
 /** Return a kernel's reply, whose data are all keys, then all weights, then all sums. */
-function replyOf(part: StrongestRequest): Reply {
+function replyOf(part: StrongestRequest): Reply<StrongestHeader> {
   const [top, bottom] = part.rows;
   const matrices = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));
   const buffers = [

@@ -32,7 +32,7 @@ from attnviz.server.protocol import PartHeader, Reply, Requests, check_heads
 MAX_BINS = 256
 
 CORPUS_REQUESTS: Requests[CorpusServer] = Requests("It does not exist for a corpus.")
-CORPUS_REQUESTS.add("page", PageHeader)(PageRequest)
+CORPUS_REQUESTS.add("page", PageHeader, live=True)(PageRequest)
 
 
 class CorpusServer(BaseServer):
