@@ -18,7 +18,7 @@
 #   make bench       compare with other tools (14 minutes), write docs/benchmarks.md
 #   make gpu         run the tests of devices on CUDA, and write their figures to docs/benchmarks.md
 #   make counts      measure bytes, requests and DOM nodes again, with which make test compares
-#   make protocol    write js/src/client/protocol.ts, the types of requests, from the Python classes
+#   make protocol    write protocol.ts and traits.ts in js/src/client from the Python classes
 #   make constraints write constraints.txt again, with the newest versions of all packages
 #   make docs        build the documentation site in build/site
 #   make docs-serve  serve it on http://localhost:8000 and rebuild it after every change

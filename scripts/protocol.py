@@ -1,30 +1,56 @@
-"""Write the TypeScript types of requests and replies, which follow from Python classes.
+"""Write the TypeScript that follows from Python classes: requests, replies, and traits of views.
 
-`python scripts/protocol.py` writes `js/src/client/protocol.ts`. With `--check`, the script only
-checks that this file is up to date.
+`python scripts/protocol.py` writes `js/src/client/protocol.ts` and `js/src/client/traits.ts`. With
+`--check`, the script only checks that these files are up to date.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
+import math
 import re
 import sys
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, is_typeddict
+
+import traitlets
 
 from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
 from attnviz.atlas.server import ATLAS_REQUESTS
+from attnviz.atlas.view import AtlasView
 from attnviz.embedding.server.description import CorpusPoints
 from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.server.server import CORPUS_REQUESTS
+from attnviz.embedding.view import EmbeddingView
 from attnviz.server.pending_replies import PendingHeader
 from attnviz.server.protocol import Requests
 from attnviz.server.server import RECORD_REQUESTS
 from attnviz.server.vectors import RowHeader
+from attnviz.utils.docstrings import documented_names
+from attnviz.views.base import View
+from attnviz.views.compare import CompareView
+from attnviz.views.dashboard import Dashboard
+from attnviz.views.effects import TokenScores
+from attnviz.views.generated_token import GeneratedToken
+from attnviz.views.head import HeadView
+from attnviz.views.head_order import HeadOrder
+from attnviz.views.head_roles import HeadRoles
+from attnviz.views.matrix import MatrixView
+from attnviz.views.model import ModelView
+from attnviz.views.neuron import NeuronView
+from attnviz.views.position import HeadsView, PositionedView
+from attnviz.views.record_view import RecordView
+from attnviz.views.token_windows import DEFAULT_WINDOW
+from attnviz.views.trait_types import Controls, Heads, ResolvedIndex
+from attnviz.views.what_if import WhatIf
 
-FILE = Path(__file__).parents[1] / "js" / "src" / "client" / "protocol.ts"
+_CLIENT = Path(__file__).parents[1] / "js" / "src" / "client"
+FILE = _CLIENT / "protocol.ts"
+TRAITS_FILE = _CLIENT / "traits.ts"
 
 _HEADER = """/**
  * Types of the requests of views and of the headers of replies.
@@ -188,9 +214,9 @@ def _many(kind: str) -> str:
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
     """Return the docstring of a class without its sections, and the descriptions of attributes.
 
-    For a class that is not in a package of the server, the atlas or the embedding, return no texts.
+    For a class that is not in a package of the server, atlas, embedding or views, return no texts.
     """
-    if not {"server", "atlas", "embedding"} & set(kind.__module__.split(".")):
+    if not {"server", "atlas", "embedding", "views"} & set(kind.__module__.split(".")):
         return "", {}
     text = inspect.getdoc(kind) or ""
     pieces = _SECTION.split(text)
@@ -263,16 +289,223 @@ def protocol() -> str:
     return "\n".join([_HEADER, *writer.written.values(), *tables])
 
 
+_TRAITS_HEADER = """/**
+ * Traits of the views: their defaults, their controls, and their form in the address of a page.
+ *
+ * `make protocol` writes this file from the traits of the classes in `attnviz/views`,
+ * `attnviz/embedding/view.py` and `attnviz/atlas/view.py`. Change these classes instead of this
+ * file.
+ */
+
+import type { Range } from "./protocol";
+
+/**
+ * Values that a trait can have: one of several strings, a number, a text, a list, or a value of one
+ * of several kinds. "index" is an integer of at least 0.
+ */
+export type Kind =
+  | readonly string[]
+  | "boolean"
+  | "index"
+  | "integer"
+  | "number"
+  | "text"
+  | { readonly list: Kind; readonly size?: number }
+  | { readonly either: readonly Kind[] };
+
+/** Declaration of a trait. */
+export interface Trait<T> {
+  /** Default value. */
+  readonly value: T;
+  /** Kind of the values. Undefined if the value has a structure that only a kernel can check. */
+  readonly kind?: Kind;
+  /** Smallest number. */
+  readonly min?: number;
+  /** Whether null is a value. */
+  readonly nullable?: true;
+  /**
+   * Whether the address of a page has the value: always, or never. By default, it has the value if
+   * the reader has changed it.
+   */
+  readonly address?: "always" | "never";
+  /** Label of the control. Undefined if the trait has no simple control. */
+  readonly label?: string;
+  /** Labels of the strings of a menu. A string without a label is shown itself. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Group of controls in which the view shows the control. */
+  readonly group?: string;
+  /** Traits of which at least one must differ from its default, or the control is not shown. */
+  readonly when?: readonly string[];
+}
+
+/** Values of the traits of a view, by name. */
+export type StateOf<T> = { -readonly [K in keyof T]: T[K] extends Trait<infer V> ? V : never };
+"""
+
+_VIEWS = (
+    *(HeadView, ModelView, NeuronView, MatrixView, CompareView, Dashboard),
+    *(EmbeddingView, AtlasView),
+)
+# Classes with the traits of a feature. Their tables have only the traits of the class itself.
+_FEATURES = (
+    *(View, HeadsView, PositionedView, RecordView),
+    *(GeneratedToken, HeadRoles, HeadOrder, TokenScores, WhatIf),
+)
+# Traits that TypeScript reads directly from the widget.
+_OF_WIDGETS = {"_code", "_esm", "_anywidget_id", "_description", "_picture", "_record_number"}
+# Traits that cause changes of others come first. A linked view receives changes in this order.
+_FIRST = ("stack", "layer", "heads", "as_query", "prediction")
+
+
+def traits() -> str:
+    """Return the text of traits.ts."""
+    writer = Writer()
+    declared: dict[str, str] = {}
+    described: dict[str, list[str]] = {}
+    tables = []
+    for view in (*_VIEWS, *_FEATURES):
+        words, members = _trait_words(view), []
+        for name in _trait_names(view):
+            kind, declaration = _trait(writer, view.class_traits()[name])
+            # Views share the declaration of a trait. Another declaration needs another name.
+            shared = f"{kind} {declaration}"
+            own = declared.setdefault(name, shared) != shared
+            constant = f"{name}_of_{_snake(view)}" if own else name
+            start = f"const {constant}: Trait<{kind}> = "
+            text = f"{start}{_literal(declaration, len(start))};"
+            described.setdefault(constant, [*_comment(words.get(name, ""), ""), text, ""])
+            members.append(f"  {name}: {constant}," if own else f"  {name},")
+        tables += [
+            f"/** Traits of `{view.__name__}`. */",
+            f"export const {_snake(view).upper()}_TRAITS = {{",
+            *members,
+            "};",
+            "",
+        ]
+    rules = [
+        "/** Length of the longest text that a view with windows shows as a whole by default. */",
+        f"export const MAX_WHOLE_TEXT = {HeadView.max_whole_text};",
+        "",
+        "/** Number of tokens of a default window. */",
+        f"export const DEFAULT_WINDOW = {DEFAULT_WINDOW};",
+        "",
+    ]
+    lines = [line for entry in described.values() for line in entry]
+    return "\n".join([_TRAITS_HEADER, *rules, *writer.written.values(), *lines, *tables])
+
+
+def _snake(view: type[View]) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", view.__name__).lower()
+
+
+def _trait_names(view: type[View]) -> list[str]:
+    """Return the traits of a view that its state in TypeScript has. Causes come first."""
+    mro = view.__mro__ if view in _VIEWS else (view,)
+    bases = [base for base in reversed(mro) if issubclass(base, View)]
+    synced = view.class_traits(sync=True).keys() - _OF_WIDGETS
+    names = [name for base in bases for name in vars(base) if name in synced]
+    return sorted(dict.fromkeys(names), key=lambda name: [*_FIRST, name].index(name))
+
+
+def _trait_words(view: type[View]) -> dict[str, str]:
+    """Return the descriptions of the traits of a view by name, except references to others."""
+    described = [entry for base in reversed(view.__mro__) for entry in documented_names(base)]
+    return {name: words for name, _, words in described if not words.startswith("See ")}
+
+
+def _trait(writer: Writer, trait: Any) -> tuple[str, dict[str, Any]]:
+    """Return the type of a trait in TypeScript, and its declaration without absent fields."""
+    written, kind = _kind(writer, trait)
+    if trait.allow_none and written != "unknown":
+        written += " | null"
+    tags = ("address", "label", "labels", "group", "when")
+    declaration = {name: trait.metadata.get(name) for name in tags}
+    # The reader cannot change a trait that only Python sets.
+    if kind is not None and not trait.read_only and not trait.name.startswith("_"):
+        limit = trait.metadata.get("min", getattr(trait, "min", None))
+        smallest = (
+            None if limit in (None, -math.inf) or (kind == "index" and limit == 0) else int(limit)
+        )
+        nullable = trait.allow_none or None
+        declaration = {"kind": kind, "min": smallest, "nullable": nullable, **declaration}
+    given = {name: value for name, value in declaration.items() if value is not None}
+    default = trait.default()
+    return written, {"value": int(default) if isinstance(default, float) else default, **given}
+
+
+def _kind(writer: Writer, trait: Any) -> tuple[str, Any]:  # noqa: PLR0911 - one for each kind
+    """Return the type of a trait's values in TypeScript, and their `Kind`, or None without one."""
+    if hasattr(trait, "wire"):
+        return _written(writer, trait.wire), None
+    if isinstance(trait, traitlets.Enum | Controls):
+        words = list(getattr(trait, "values", None) or Controls.FORMS)
+        return _union(words), words
+    if isinstance(trait, traitlets.Int):
+        is_index = isinstance(trait, ResolvedIndex) or (trait.min is not None and trait.min >= 0)
+        return "number", "index" if is_index else "integer"
+    if isinstance(trait, traitlets.Union):
+        kinds = [_kind(writer, option) for option in trait.trait_types]
+        return " | ".join(kind for kind, _ in kinds), {"either": [kind for _, kind in kinds]}
+    if isinstance(trait, traitlets.List):
+        written, kind = _kind(writer, trait._trait)
+        if written == "unknown":
+            return written, None
+        if trait._minlen == trait._maxlen == 2 or trait.metadata.get("size") == 2:
+            return "Range", {"list": kind, "size": 2}
+        kind = "index" if isinstance(trait, Heads) else kind
+        return _many(written), kind and {"list": kind}
+    if isinstance(trait, traitlets.Dict) and trait._value_trait is not None:
+        return f"Record<string, {_kind(writer, trait._value_trait)[0]}>", None
+    plain = {
+        traitlets.Bool: ("boolean", "boolean"),
+        traitlets.Float: ("number", "number"),
+        traitlets.Unicode: ("string", "text"),
+    }
+    return next(
+        (kind for base, kind in plain.items() if isinstance(trait, base)), ("unknown", None)
+    )
+
+
+def _written(writer: Writer, kind: Any) -> str:
+    """Return a type of Python in TypeScript."""
+    options = [_written(writer, option) for option in get_args(kind)]
+    if isinstance(kind, UnionType):
+        return " | ".join(options)
+    if get_origin(kind) is list:
+        return _many(options[0])
+    if get_origin(kind) is dict:
+        return f"Record<string, {options[1]}>"
+    return "null" if kind is type(None) else _PLAIN.get(kind.__name__) or writer.name_of(kind)
+
+
+def _literal(value: Any, start: int, indent: str = "") -> str:
+    """Return a value in TypeScript. `start` is the number of characters before it in its line."""
+    if not isinstance(value, dict | list | tuple) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    inner = indent + "  "
+    if isinstance(value, dict):
+        keys = [f"{name if name.isidentifier() else json.dumps(name)}: " for name in value]
+        ends, entries = "{}", list(zip(keys, value.values(), strict=True))
+    else:
+        ends, entries = "[]", [("", entry) for entry in value]
+    space = " " if ends == "{}" else ""
+    whole = space + ", ".join(key + _literal(entry, -_WIDTH) for key, entry in entries) + space
+    if start + len(whole) + 3 <= _WIDTH:
+        return ends[0] + whole + ends[1]
+    lines = [inner + key + _literal(entry, len(inner + key), inner) for key, entry in entries]
+    return "\n".join([ends[0], *(f"{line}," for line in lines), indent + ends[1]])
+
+
 def main(arguments: list[str]) -> int:
-    """Write or check protocol.ts. Return 1 if the check fails, otherwise 0."""
-    text = protocol()
-    if arguments == ["--check"]:
-        if FILE.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{FILE} is out of date: run `make protocol`", file=sys.stderr)
-        return 1
-    FILE.write_text(text, encoding="utf-8")
-    return 0
+    """Write or check the files. Return 1 if a check fails, otherwise 0."""
+    outdated = False
+    for file, text in ((FILE, protocol()), (TRAITS_FILE, traits())):
+        if arguments != ["--check"]:
+            file.write_text(text, encoding="utf-8")
+        elif file.read_text(encoding="utf-8") != text:
+            print(f"{file} is out of date: run `make protocol`", file=sys.stderr)
+            outdated = True
+    return int(outdated)
 
 
 if __name__ == "__main__":

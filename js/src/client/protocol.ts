@@ -518,6 +518,8 @@ export interface StackNumbers {
    * which keys are masked and which were not chosen. Omitted if it does not.
    */
   chooses_keys?: boolean;
+  /** Default number of strongest keys per query that a view draws. Omitted if it draws all keys. */
+  top_k?: number;
   /**
    * Names of the measures, such as "previous token" or "entropy", for which the heads have scores.
    */

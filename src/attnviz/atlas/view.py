@@ -108,11 +108,11 @@ class AtlasView(HeadsView):
     color = traitlets.Unicode("role").tag(sync=True)
     order = traitlets.Unicode("number").tag(sync=True)
     edges = Choice(["sampled", "strongest"], "sampled").tag(sync=True)
-    offsets = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
+    offsets = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True, size=2)
     query_search = traitlets.Unicode("").tag(sync=True)
     key_search = traitlets.Unicode("").tag(sync=True)
     text = Index(None, allow_none=True, min=0).tag(sync=True)
-    edge = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
+    edge = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True, size=2, min=0)
 
     def __init__(self, statistics: HeadStatistics, **traits: Any) -> None:
         self.check_names(traits)

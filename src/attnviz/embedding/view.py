@@ -141,23 +141,23 @@ class EmbeddingView(HeadRoles):
 
     _by_reader = False
 
-    text = Index(None, allow_none=True).tag(sync=True)
+    text = Index(None, allow_none=True).tag(sync=True, min=0)
     enlarged = traitlets.Bool(default_value=False).tag(sync=True)
     content = Choice(["plot", "aggregate"], "plot").tag(sync=True)
-    method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True)
-    dimensions = Index(2, min=2, max=3).tag(sync=True)
-    scaling = Choice(["norms", "none"], "norms").tag(sync=True)
-    translate = traitlets.Bool(default_value=True).tag(sync=True)
-    lift = traitlets.Bool(default_value=False).tag(sync=True)
-    perplexity = Index(50, min=2).tag(sync=True)
-    neighbors = Index(15, min=2).tag(sync=True)
-    seed = Index(0, min=0, max=2**32 - 1).tag(sync=True)
+    method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True, address="never")
+    dimensions = Index(2, min=2, max=3).tag(sync=True, address="never")
+    scaling = Choice(["norms", "none"], "norms").tag(sync=True, address="never")
+    translate = traitlets.Bool(default_value=True).tag(sync=True, address="never")
+    lift = traitlets.Bool(default_value=False).tag(sync=True, address="never")
+    perplexity = Index(50, min=2).tag(sync=True, address="never")
+    neighbors = Index(15, min=2).tag(sync=True, address="never")
+    seed = Index(0, min=0, max=2**32 - 1).tag(sync=True, address="never")
     color = traitlets.Unicode("type").tag(sync=True)
     order = Choice(["number", "correlation", "recall", "role"], "number").tag(sync=True)
     points = Choice(["both", "queries", "keys"], "both").tag(sync=True)
     search = traitlets.Unicode("").tag(sync=True)
     match_case = traitlets.Bool(default_value=False).tag(sync=True)
-    selected = Numbers(traitlets.Int()).tag(sync=True)
+    selected = Numbers(traitlets.Int()).tag(sync=True, address="never")
 
     def __init__(
         self,

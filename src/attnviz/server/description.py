@@ -111,6 +111,8 @@ class StackNumbers(TypedDict):
     chooses_keys : bool
         Whether the model chooses keys before the softmax in some layers. The zeros in replies then
         say which keys are masked and which were not chosen. Omitted if it does not.
+    top_k : int
+        Default number of strongest keys per query that a view draws. Omitted if it draws all keys.
     patterns : list of str
         Names of the measures, such as "previous token" or "entropy", for which the heads have
         scores.
@@ -136,6 +138,7 @@ class StackNumbers(TypedDict):
     vectors: bool
     forced_queries: NotRequired[list[int]]
     chooses_keys: NotRequired[bool]
+    top_k: NotRequired[int]
     patterns: list[str]
     sampled: NotRequired[int]
     gates: NotRequired[list[list[float | None] | None]]
@@ -197,6 +200,9 @@ class Description(TypedDict):
     siblings: NotRequired[list[list[SiblingStack]]]
 
 
+# If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
+# would overlap too much.
+_MAX_TOKENS_WITH_ALL_LINES = 32
 # Maximum length of a description that is sent as JSON, so that the browser's developer tools can
 # show it. Longer descriptions are compressed.
 _MAX_CHARACTERS = 100_000
@@ -229,6 +235,19 @@ def describe(record: AttentionRecord) -> Description:
     return cast("Description", description)
 
 
+def default_top_k(stack: AttentionStack) -> int | None:
+    """Return the default number of strongest keys per query that a view draws, or None for all.
+
+    It is 1 for the ranks of an indexer: half of the keys of a query have a rank above 0.5, so lines
+    to several keys would overlap too much. For other numbers, it is None for short texts, and 3 for
+    longer ones.
+    """
+    if stack.ranks:
+        return 1
+    longest = max(len(stack.query_tokens), len(stack.key_tokens))
+    return None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3
+
+
 def describe_numbers(stack: AttentionStack) -> StackNumbers:
     """Compute the properties of a stack without its tokens."""
     sampled = num_scored_queries(stack)
@@ -245,6 +264,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "vectors": stack.has_vectors,
         **({"forced_queries": list(stack.forced_queries)} if stack.forced_queries else {}),
         **({"chooses_keys": True} if stack.chooses_keys else {}),
+        **({} if (top_k := default_top_k(stack)) is None else {"top_k": top_k}),
         "patterns": list(measures_of(stack)),
         **({} if sampled is None else {"sampled": sampled}),
         **({"gates": _mean_gates(stack)} if stack.has_gates else {}),

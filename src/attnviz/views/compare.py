@@ -18,11 +18,11 @@ from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import only_position
+from attnviz.server.description import default_top_k
 from attnviz.utils.filenames import file_stem
-from attnviz.views.head import default_top_k
+from attnviz.views.heat_map import HeatMap
 from attnviz.views.position import with_layers
 from attnviz.views.record_view import RecordView
-from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, Index, as_trait_errors
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MAX_NAMED_MODELS = 3
 _DIGITS = 6
 
 
-class CompareView(TokenWindows, RecordView):
+class CompareView(HeatMap, RecordView):
     """Grid of all heads, coloured by the distance between two records, and one head in detail.
 
     A click on a cell of the grid, or Enter, chooses a head. The detail shows this head in both
@@ -71,10 +71,6 @@ class CompareView(TokenWindows, RecordView):
         None for texts of up to 32 tokens, 3 for longer texts, and 1 for ranks of an indexer.
     threshold : float
         Smallest weight or absolute difference that the lines show.
-    color_scale : {"linear", "log"}
-        Scale of the colours in the heat map.
-    pooled : {"mean", "max"}
-        Value of a cell in the heat map that covers several weights: their mean, or the largest.
     query_window, key_window : list of two int, or None
         Range of queries (`query_window`) or keys (`key_window`) that the detail shows: [start,
         stop], with stop excluded. None is the default of the head view or of the matrix view,
@@ -115,12 +111,12 @@ class CompareView(TokenWindows, RecordView):
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)
     member = Index(1).tag(sync=True)
-    form = Choice(["head", "matrix"], "head").tag(sync=True)
-    order = Choice(["number", "distance"], "number").tag(sync=True)
+    order = Choice(["number", "distance"], "number").tag(sync=True, label="Heads by", group="heads")
+    form = Choice(["head", "matrix"], "head").tag(
+        sync=True, label="Head as", labels={"head": "lines"}, group="heads"
+    )
     top_k = Index(None, allow_none=True, min=1).tag(sync=True)
     threshold = Finite(0.0, min=0.0).tag(sync=True)
-    color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
-    pooled = Choice(["mean", "max"], "mean").tag(sync=True)
 
     def __init__(
         self,

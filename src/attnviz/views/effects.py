@@ -179,6 +179,8 @@ class Notes(traitlets.Dict):
 class _TokenScores(traitlets.Dict):
     """Trait for scores of the keys, by name of the score and by stack name."""
 
+    wire = dict[str, dict[str, Row]]
+
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Row]]:
         """Convert scores to lists. Scores without a stack name are for the shown stack."""
 

@@ -10,6 +10,7 @@ import traitlets
 
 from attnviz.analysis.heads import closed_heads
 from attnviz.record.stack import AttentionStack
+from attnviz.server.description import default_top_k
 from attnviz.server.strongest import Combine
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
@@ -23,22 +24,6 @@ from attnviz.views.what_if import WhatIf
 # closed gate. If every gate is closed, all heads are chosen. For a layer with more heads, the
 # default is to draw the mean of all heads, because more colours are hard to distinguish.
 _MAX_DEFAULT_HEADS = 4
-# If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
-# would overlap too much.
-_MAX_TOKENS_WITH_ALL_LINES = 32
-
-
-def default_top_k(stack: AttentionStack) -> int | None:
-    """Return the default number of strongest keys per query that a view draws, or None for all.
-
-    It is 1 for the ranks of an indexer: half of the keys of a query have a rank above 0.5, so lines
-    to several keys would overlap too much. For other numbers, it is None for short texts, and 3 for
-    longer ones. `js/src/views/head/state.ts` has the same rule.
-    """
-    if stack.ranks:
-        return 1
-    longest = max(len(stack.query_tokens), len(stack.key_tokens))
-    return None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3
 
 
 class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
@@ -107,12 +92,21 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     name: ClassVar[str] = "head"
     max_whole_text: ClassVar[int | None] = 100
 
-    combine = Choice(["separate", "mean", "max"], "separate").tag(sync=True)
+    combine = Choice(["separate", "mean", "max"], "separate").tag(
+        sync=True, label="Combine", labels={"max": "maximum"}
+    )
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
     threshold = Finite(0.0, min=0.0).tag(sync=True)
     leave_out = Keys().tag(sync=True)
-    renormalize = traitlets.Bool(default_value=False).tag(sync=True)
-    orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
+    renormalize = traitlets.Bool(default_value=False).tag(
+        sync=True, label="renormalise", group="left out", when=("leave_out", "pair")
+    )
+    orientation = Choice(["vertical", "horizontal"], "vertical").tag(
+        sync=True,
+        label="Layout",
+        labels={"vertical": "columns", "horizontal": "rows"},
+        group="rare",
+    )
 
     def _combination(self) -> Combine:
         # If no head is chosen, the view shows all heads of the layer as one.

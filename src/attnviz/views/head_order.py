@@ -35,6 +35,8 @@ _ScoresByName = dict[str, dict[str, _Scores]]
 class _HeadScores(traitlets.Dict):
     """Trait for scores of heads, by name of the score and by stack name (`_ScoresByName`)."""
 
+    wire = _ScoresByName
+
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert scores to lists. Arrays without a stack name are for the shown stack."""
         scores = _read("scores", value, obj)
@@ -53,6 +55,8 @@ class _HeadScores(traitlets.Dict):
 
 class _HeadErrors(traitlets.Dict):
     """Trait for standard errors of the scores of heads, by name of the score and by stack name."""
+
+    wire = _ScoresByName
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert errors to lists. Arrays without a stack name are for the shown stack.

@@ -54,6 +54,8 @@ class NamedHeads(TypedDict):
 class _Roles(traitlets.Dict):
     """Trait for roles of heads. The value is a dict of `NamedHeads` by stack name."""
 
+    wire = dict[str, NamedHeads]
+
     def validate(self, obj: Any, value: Any) -> dict[str, NamedHeads]:
         """Convert statistics, roles or names to `NamedHeads`."""
         return checked_roles(value, obj.record.stack(obj.stack or None), obj.record.stacks)

@@ -8,12 +8,11 @@ from attnviz.server.strongest import Combine
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.token_windows import TokenWindows
-from attnviz.views.trait_types import Choice
+from attnviz.views.heat_map import HeatMap
 from attnviz.views.what_if import WhatIf
 
 
-class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
+class MatrixView(HeatMap, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Heat map of attention weights, with queries as rows and keys as columns.
 
     It shows the mean of the chosen heads, or of all heads if none is chosen. Zoom with + and -,
@@ -37,17 +36,6 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
         and `run` (`attnviz.views.what_if.WhatIf`).
 
-    Attributes
-    ----------
-    color_scale : {"linear", "log"}
-        Scale of the colours.
-    pooled : {"mean", "max"}
-        Value of a cell that covers several weights: their mean, or the largest. Cells cover several
-        weights if a text is too long to show each weight.
-    query_window, key_window : list of two int, or None
-        Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with
-        stop excluded. None shows all.
-
     Examples
     --------
     >>> import attnviz as av
@@ -56,9 +44,6 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """
 
     name: ClassVar[str] = "matrix"
-
-    color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
-    pooled = Choice(["mean", "max"], "mean").tag(sync=True)
 
     def _combination(self) -> Combine:
         return "mean"

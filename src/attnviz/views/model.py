@@ -12,7 +12,7 @@ from attnviz.utils.arguments import existing_number, existing_numbers
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.token_windows import TokenWindows
+from attnviz.views.heat_map import HeatMap
 from attnviz.views.trait_types import Choice, as_trait_errors
 from attnviz.views.what_if import WhatIf
 
@@ -24,6 +24,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
     The layers in the dict are strings, because keys in JSON are strings.
     """
 
+    wire = list[int] | dict[str, list[int]]
     default_value = None
     allow_none = True
 
@@ -38,7 +39,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
             return _check_include_heads(value, obj.record)
 
 
-class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
+class ModelView(HeatMap, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Grid of thumbnails of all heads, with layers as rows and heads as columns.
 
     A click on a thumbnail, or Enter, opens this head in detail beside the grid. If heads are
@@ -78,13 +79,6 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         contains the heads to offer by layer, and layers that are not in the dict are not offered.
         None offers all heads. The trait can also be set to one number, to ``"all"``, to a dict with
         integers as layers, and to negative numbers, which count from the end.
-    color_scale : {"linear", "log"}
-        Scale of the colours in the detail.
-    pooled : {"mean", "max"}
-        Value of a cell in the detail that covers several weights: their mean, or the largest.
-    query_window, key_window : list of two int, or None
-        Range of queries (`query_window`) or keys (`key_window`) that the detail shows: [start,
-        stop], with stop excluded. None shows all.
 
     Raises
     ------
@@ -107,10 +101,10 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     # already shows all heads.
     opens_at_pattern: ClassVar[bool] = False
 
-    thumbnails = Choice(["heat-map", "lines"], "heat-map").tag(sync=True)
+    thumbnails = Choice(["heat-map", "lines"], "heat-map").tag(
+        sync=True, label="Thumbnails", labels={"heat-map": "heat maps"}, group="grid"
+    )
     include_heads = _IncludeHeads().tag(sync=True)
-    color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
-    pooled = Choice(["mean", "max"], "mean").tag(sync=True)
 
 
 def _check_include_heads(

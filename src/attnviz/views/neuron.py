@@ -64,7 +64,9 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     name: ClassVar[str] = "neuron"
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"vectors", "scores"})
 
-    sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
+    sort_dimensions = traitlets.Bool(default_value=True).tag(
+        sync=True, label="Sort dimensions by share", group="dimensions"
+    )
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the default of `heads`: the first head whose gate is open, or head 0."""

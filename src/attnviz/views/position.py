@@ -79,9 +79,9 @@ class HeadsView(View):
     # While a new value of `layer` changes the stack, this is the new value. Otherwise it is None.
     _sought_layer: int | None = None
 
-    stack = traitlets.Unicode().tag(sync=True)
-    layer = ResolvedIndex().tag(sync=True)
-    heads = Heads(traitlets.Int()).tag(sync=True)
+    stack = traitlets.Unicode().tag(sync=True, address="always")
+    layer = ResolvedIndex().tag(sync=True, address="always")
+    heads = Heads(traitlets.Int()).tag(sync=True, address="always")
 
     def __init__(self, **traits: Any) -> None:
         name = traits.get("stack", self._first_stack())

@@ -13,7 +13,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.views.position import PositionedView
 
 # Number of tokens of a default window.
-_WINDOW = 64
+DEFAULT_WINDOW = 64
 
 
 class TokenWindows(PositionedView):
@@ -28,7 +28,6 @@ class TokenWindows(PositionedView):
     """
 
     #: Length of the longest text that is shown as a whole by default, or None for any length.
-    #: `js/src/views/head/state.ts` has the same number.
     max_whole_text: ClassVar[int | None] = None
     #: Whether a view of a longer text opens at the end of the prompt of a causal model.
     opens_at_end: ClassVar[bool] = True
@@ -84,9 +83,9 @@ class TokenWindows(PositionedView):
                 return {}
             answer = [prediction.query for prediction in queries.predictions]
             window = (
-                _range_at(min(answer) - _WINDOW // 4, len(queries))
+                _range_at(min(answer) - DEFAULT_WINDOW // 4, len(queries))
                 if answer
-                else _range_at(len(queries) - _WINDOW, len(queries))
+                else _range_at(len(queries) - DEFAULT_WINDOW, len(queries))
             )
             if len(queries) <= (self.max_whole_text or 0):
                 return {}
@@ -112,10 +111,10 @@ class TokenWindows(PositionedView):
         if len(tokens) <= (self.max_whole_text or 0):
             return None
         shown = [position for position in (token, other) if position is not None]
-        if max(shown) - min(shown) >= _WINDOW // 2:
+        if max(shown) - min(shown) >= DEFAULT_WINDOW // 2:
             shown = shown[:1]
         middle = (max(shown) + min(shown)) // 2
-        return _range_at(middle - _WINDOW // 2, len(tokens))
+        return _range_at(middle - DEFAULT_WINDOW // 2, len(tokens))
 
     @traitlets.observe("token", "key")
     def _bring_in_sight(self, change: Mapping[str, Any]) -> None:
@@ -138,7 +137,7 @@ class TokenWindows(PositionedView):
 
     def _default_window(self, tokens: Sized) -> list[int]:
         limit = self.max_whole_text
-        return [0, len(tokens) if limit is None or len(tokens) <= limit else _WINDOW]
+        return [0, len(tokens) if limit is None or len(tokens) <= limit else DEFAULT_WINDOW]
 
     def _windows_in_sight(self, stack: AttentionStack) -> tuple[Sequence[int], Sequence[int]]:
         """Return the ranges of queries and keys in sight, for the picture of a notebook."""
@@ -172,7 +171,7 @@ def _content_end(tokens: Tokens) -> int:
     return ends[-1] if ends else len(tokens)
 
 
-def _range_at(start: int, count: int, size: int = _WINDOW) -> list[int]:
+def _range_at(start: int, count: int, size: int = DEFAULT_WINDOW) -> list[int]:
     """Return a range of `size` tokens from `start` on, or as near as `count` tokens allow."""
     first = max(0, min(start, count - size))
     return [first, min(first + size, count)]

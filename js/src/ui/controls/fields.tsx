@@ -60,6 +60,35 @@ export function Switch(props: {
   );
 }
 
+export function NumberField(props: {
+  label: string;
+  title?: string;
+  value: number;
+  min?: number | undefined;
+  max?: number;
+  onChange: (value: number) => void;
+}) {
+  const { label, title, value, min, max, onChange } = props;
+  return (
+    <label class="av-field" title={title}>
+      <span>{label}</span>
+      <input
+        type="number"
+        min={min}
+        max={max}
+        step={1}
+        value={value}
+        // A change event follows the Enter key or a lost focus. Input events would set the value
+        // after every typed digit, which may start a long computation.
+        onChange={({ currentTarget: input }) => {
+          if (input.value !== "" && input.checkValidity()) onChange(input.valueAsNumber);
+          else input.value = String(value);
+        }}
+      />
+    </label>
+  );
+}
+
 /** Render a slider between two buttons, which decrease and increase its value by `step`. */
 export function StepSlider(props: {
   label: string;

@@ -8,7 +8,7 @@
  */
 
 import type { Range, StackDescription } from "../../client/protocol";
-import type { Scores } from "../../client/source";
+import type { HEAD_ORDER_TRAITS, StateOf, TOKEN_SCORES_TRAITS } from "../../client/traits";
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { type Area, fontOf, type Mark, transposed } from "../../draw/marks";
@@ -26,38 +26,7 @@ import {
 } from "../text/captions";
 import { baseName } from "../what-if/changed-run";
 
-/**
- * Defaults of the widget's traits for scores and for the order of heads. A trait is a field that
- * the view shares with the widget in Python, where it has the same name.
- */
-export const SCORE_DEFAULTS = {
-  /**
-   * Order of the heads: "number", "pinned" (weight at the pinned tokens), "role", or the name of a
-   * score or pattern.
-   */
-  order: "number",
-  /**
-   * Minimum score of the shown heads, or null. If the score is an effect, its absolute value is
-   * compared.
-   */
-  min_score: null as number | null,
-  /** Scores of heads, by name and then by stack, in one row per layer. */
-  scores: {} as Record<string, Record<string, Scores>>,
-  /** Descriptions of the scores, by name. */
-  score_notes: {} as Record<string, string>,
-  /** Standard errors of `scores`, by name and then by stack. */
-  score_errors: {} as Record<string, Record<string, Scores>>,
-  /** Scores of keys, by name and then by stack. The next trait has their descriptions, by name. */
-  token_scores: {} as Record<string, Record<string, (number | null)[]>>,
-  token_score_notes: {} as Record<string, string>,
-  /**
-   * Name of the scores in `token_scores` that are drawn as bars of the keys. If it is null, or if
-   * the stack lacks these scores, the first scores that the stack has are drawn.
-   */
-  token_score: null as string | null,
-};
-
-type ScoreState = typeof SCORE_DEFAULTS;
+type ScoreState = StateOf<typeof HEAD_ORDER_TRAITS> & StateOf<typeof TOKEN_SCORES_TRAITS>;
 
 /** Name, description and scale of the bars of all heads, or of all keys, of a stack. */
 export interface EffectScale {

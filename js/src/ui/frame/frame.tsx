@@ -31,7 +31,6 @@ import {
   type Generating,
   isGenerating,
   type Job,
-  RECORD_DEFAULTS,
   type RecordState,
   type Selection,
 } from "../view/record";
@@ -314,7 +313,7 @@ export function OrderControl({ context }: { context: RecordContext }) {
   const patterns = stack.patterns.filter((name) => !scoreNames.includes(name));
   const byRole = context.record.roles.value && !scoreNames.includes(BY_ROLE) ? [BY_ROLE] : [];
   const names = [BY_PIN, ...byRole, ...scoreNames, ...patterns];
-  const order = names.includes(state.order.value) ? state.order.value : RECORD_DEFAULTS.order;
+  const order = names.includes(state.order.value) ? state.order.value : "number";
   return (
     <>
       <Choice

@@ -6,13 +6,14 @@
 
 import type { StackDescription } from "../../client/protocol";
 import { countHeads, headsOf, type Scores } from "../../client/source";
+import type { MODEL_VIEW_TRAITS, StateOf } from "../../client/traits";
 import { rankOf } from "../effects/effects";
 
 /**
  * Heads that a view may show: head numbers for all layers, or head numbers by layer number. In the
  * second form, a layer that is not listed shows no heads. null allows all heads.
  */
-export type IncludeHeads = number[] | Record<string, number[]> | null;
+export type IncludeHeads = StateOf<typeof MODEL_VIEW_TRAITS>["include_heads"];
 
 /** Number of a layer in the model, and number of a head in this layer. */
 export interface HeadIndex {

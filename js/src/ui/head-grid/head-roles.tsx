@@ -7,6 +7,7 @@
 
 import type { StackDescription } from "../../client/protocol";
 import { countHeads } from "../../client/source";
+import type { NamedHeads } from "../../client/traits";
 import { measureText } from "../../draw/canvas";
 import { type Box, inRows, textMark } from "../../draw/figure";
 import { fontOf, type Mark } from "../../draw/marks";
@@ -16,25 +17,6 @@ import type { HeadIndex } from "./grid";
 
 /** Name of the order in which heads of the same role are adjacent. */
 export const BY_ROLE = "role";
-
-/**
- * Roles of the heads of a stack. The arrays are indexed by the index of a layer in the stack and by
- * head. An entry is null if the head has no role.
- */
-export interface NamedHeads {
-  names: (string | null)[][];
-  /**
-   * Name of the role of each head with its score, for example "induction 0.98 ± 0.01". It is only
-   * the name if the user passed roles without scores, and null if the head has no role.
-   */
-  labels: (string | null)[][];
-  /**
-   * Numbers by which heads are ordered, the largest first, if the order is by role. The integer
-   * part is the same for all heads of a role, and is larger for a role that fewer heads have. The
-   * fraction is the score of the head. null for heads without a role.
-   */
-  ranks: (number | null)[][];
-}
 
 /** Symbol that the atlas shows for heads without a role, in place of a letter. */
 export const NO_ROLE = "·";

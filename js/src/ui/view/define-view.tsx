@@ -28,12 +28,19 @@ import imageCss from "../image/image.css";
 import type { ImageRoom } from "../image/state";
 import { createHistory, followReader, type History, historyKey } from "./history";
 import { createOldPicture, type OldPicture } from "./old-picture";
-import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
+import {
+  type ControlsForm,
+  createRecordStore,
+  type RecordState,
+  type RecordStore,
+  viewTraits,
+} from "./record";
 import {
   assign,
   bindAddress,
   bindModel,
-  type HashFields,
+  type Declared,
+  defaultsOf,
   makeSignals,
   type Signals,
 } from "./state";
@@ -117,8 +124,8 @@ export type AttnvizElement = HTMLElement & { attnviz?: Exporter };
 
 export interface ViewDefinition<S extends RecordState> {
   name: string;
-  defaults: S;
-  hash: HashFields<S>;
+  /** Traits of the view, as Python declares them. Those that all views have may be omitted. */
+  traits: Declared<Omit<S, keyof RecordState>>;
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
   /**
@@ -301,7 +308,8 @@ function wrongBundle(): never {
  * page.
  */
 export function defineView<S extends RecordState>(definition: ViewDefinition<S>) {
-  const { pageTransport, described, defaults, hash } = definition;
+  const { pageTransport, described } = definition;
+  const traits = viewTraits(definition.traits) as Declared<S>;
   const fromKernel = (model: WidgetModel, ended: AbortSignal): Source =>
     BUNDLE_FOR === "page"
       ? wrongBundle()
@@ -322,7 +330,7 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
       render({ model, el, signal: outer }: WidgetProps & { el: HTMLElement }) {
         const [ended, end] = endable(outer);
         const source = shared ?? fromKernel(model, ended);
-        const state = makeSignals<S>(defaults);
+        const state = makeSignals(defaultsOf(traits));
         const history = createHistory(state, ended);
         let drawn = source.record.peek();
         const take = bindModel(model, state, ended, () => recordNumber(model) !== drawn);
@@ -357,10 +365,10 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
    */
   const openPage = (root: HTMLElement, data: PageData): (() => void) => {
     const [ended, end] = endable();
-    const state = makeSignals<S>(defaults);
+    const state = makeSignals(defaultsOf(traits));
     assign(state, data.state as Partial<S>);
     const history = createHistory(state, ended);
-    bindAddress(state, hash, ended);
+    bindAddress(state, traits, ended);
     const transport = programTransport() ?? pageTransport?.(data) ?? wrongBundle();
     const source = new Source(transport, undefined, described);
     open(definition, root, source, state, history, ended);

@@ -11,33 +11,34 @@ import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
 import { type HeadMap, headsOf, type Source } from "../../client/source";
+import {
+  GENERATED_TOKEN_TRAITS,
+  HEAD_ORDER_TRAITS,
+  HEAD_ROLES_TRAITS,
+  HEADS_VIEW_TRAITS,
+  POSITIONED_VIEW_TRAITS,
+  RECORD_VIEW_TRAITS,
+  type StateOf,
+  TOKEN_SCORES_TRAITS,
+  VIEW_TRAITS,
+  WHAT_IF_TRAITS,
+} from "../../client/traits";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
-import type { ThemeName } from "../colors/palette";
-import { headEffectsOf, rankOf, SCORE_DEFAULTS, tokenEffectsOf } from "../effects/effects";
+import { headEffectsOf, rankOf, tokenEffectsOf } from "../effects/effects";
 import { type Cursor, settled } from "../generated-token/state";
-import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "../head-grid/head-roles";
+import { BY_ROLE, type HeadRole, roleOf } from "../head-grid/head-roles";
 import { BY_PIN, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
-import type { Pair } from "../pairs";
 import {
   baseName,
-  CHANGED_RUN_DEFAULTS,
+  CHANGED_RUN_TRAITS,
+  type ChangedRunState,
   createChangedRun,
-  readChanges,
-  readShownRun,
 } from "../what-if/changed-run";
 import { createAnswer } from "./answer";
 import { layersOf, type ModelLayer, siblingsOf } from "./model-layers";
 import type { Opening } from "./opening";
-import {
-  assign,
-  follow,
-  type HashFields,
-  readIndex,
-  readIndices,
-  type Signals,
-  valuesOf,
-} from "./state";
+import { assign, follow, type Signals, valuesOf } from "./state";
 
 /** State of a text generation that is running or has failed. */
 export interface Generating {
@@ -63,74 +64,26 @@ export function isGenerating(state: Signals<RecordState>): boolean {
  */
 export type ControlsForm = "full" | "compact" | "none";
 
-/**
- * Defaults of the fields that the state of every view has. In a widget, these fields are traits,
- * which have the same names in Python.
- */
-export const RECORD_DEFAULTS = {
-  stack: "",
-  /** Number of the layer in the model. */
-  layer: 0,
-  /**
-   * Chosen heads, in the order in which the reader chose them. If none is chosen, all heads are
-   * shown.
-   */
-  heads: [] as number[],
-  /**
-   * Generated token that the reader chose. `prediction` is its index among the generated tokens, or
-   * null without a choice. If `as_query`, the view shows the row of weights in which this token is
-   * the query. Otherwise, it shows the row of the query that predicted this token.
-   *
-   * A change of one of these two fields also moves the pinned query, `token`. Linked views receive
-   * changed fields in the order of this object, and must receive the cause before its effect.
-   * Therefore, these fields come before `token` and `key`.
-   */
-  as_query: false,
-  prediction: null as number | null,
-  /**
-   * Indices of the pinned query (`token`) and of the pinned key (`key`), or null if none is pinned.
-   */
-  token: null as number | null,
-  key: null as number | null,
-  /**
-   * Choice of the text whose queries and the text whose keys the view shows, if the record consists
-   * of two texts (see `pairs.ts`).
-   */
-  pair: "all" as Pair,
-  ...SCORE_DEFAULTS,
-  /**
-   * Roles of heads, by stack. A role says what a head does, according to its scores over a corpus.
-   */
-  roles: {} as Record<string, NamedHeads>,
-  theme: "auto" as "auto" | ThemeName,
-  /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
-  controls: "auto" as "auto" | ControlsForm,
-  /**
-   * Progress of a text generation, or null without one. The view sets null to stop the generation.
-   */
-  _generating: null as Generating | null,
-  /**
-   * Head with a distinct pattern at which the view opened, or null if the view opened elsewhere,
-   * for example because the user chose a head. Only Python sets this trait.
-   */
-  opening: null as Opening | null,
-  ...CHANGED_RUN_DEFAULTS,
+/** State that all views have. A view that lacks a trait in Python has its default. */
+const RECORD_TRAITS = {
+  ...HEADS_VIEW_TRAITS,
+  ...GENERATED_TOKEN_TRAITS,
+  ...POSITIONED_VIEW_TRAITS,
+  ...VIEW_TRAITS,
+  ...RECORD_VIEW_TRAITS,
+  ...HEAD_ROLES_TRAITS,
+  ...HEAD_ORDER_TRAITS,
+  ...TOKEN_SCORES_TRAITS,
+  ...WHAT_IF_TRAITS,
 };
 
-export type RecordState = typeof RECORD_DEFAULTS;
+export type RecordState = StateOf<typeof RECORD_TRAITS> &
+  ChangedRunState & { _generating: Generating | null; opening: Opening | null };
 
-/** Fields that the URL fragment of a page stores, with their parsers. */
-export const RECORD_HASH: HashFields<RecordState> = {
-  stack: (text) => text,
-  layer: readIndex,
-  heads: readIndices,
-  as_query: (text) => text === "true",
-  prediction: readIndex,
-  token: readIndex,
-  key: readIndex,
-  changes: readChanges,
-  run: readShownRun,
-};
+/** Return the declarations of the state of a view with the traits `own`. */
+export function viewTraits<T extends object>(own: T) {
+  return { ...RECORD_TRAITS, ...own, ...CHANGED_RUN_TRAITS };
+}
 
 /** Stack, layer, heads and pins that a view shows. All of them exist in the record. */
 export type Selection = ReturnType<typeof selectionOf>;

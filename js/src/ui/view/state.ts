@@ -15,6 +15,21 @@ import {
   untracked,
 } from "@preact/signals";
 import type { WidgetModel } from "../../client/kernel";
+import type { Kind, Trait } from "../../client/traits";
+
+/**
+ * Declarations of the fields of a state: traits of Python, or results that only a page has. `read`
+ * parses a field without a `kind` from the address of a page.
+ */
+export type Declared<S extends object> = {
+  readonly [K in keyof S]: Trait<unknown> & { readonly read?: (text: string) => unknown };
+};
+
+/** Return the default values of the fields of a state. */
+export function defaultsOf<S extends object>(traits: Declared<S>): S {
+  const entries = Object.entries<Trait<unknown>>(traits).map(([name, { value }]) => [name, value]);
+  return Object.fromEntries(entries) as S;
+}
 
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
 
@@ -119,28 +134,29 @@ export function bindModel<S extends object>(
 }
 
 /**
- * Parsers for the fields that the URL fragment of a page stores. A parser returns undefined for
- * invalid text. Its `off` is the value of a field that is not set, for example an empty list of
- * changes. A field with this value is omitted from the URL, unless the page opened with another
- * value of this field.
+ * Parse a value of a trait. Return undefined for invalid text. An empty text is null if the trait can
+ * be null.
  */
-export type HashFields<S extends object> = {
-  [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
-};
-
-/** Parse a non-negative integer with at most 9 digits. Return undefined for other text. */
-export function readIndex(text: string): number | undefined {
-  return /^\d{1,9}$/.test(text) ? Number(text) : undefined;
+export function readValue({ kind, min, nullable }: Trait<unknown>, text: string): unknown {
+  if (text === "" && nullable) return null;
+  return kind && readKind(kind, text, min);
 }
 
-/**
- * Parse non-negative integers that are separated by commas, and drop duplicates. Empty text gives
- * an empty list. Return undefined for other text.
- */
-export function readIndices(text: string): number[] | undefined {
-  if (text === "") return [];
-  const values = text.split(",").map(readIndex);
-  return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
+function readKind(kind: Kind, text: string, min = Number.NEGATIVE_INFINITY): unknown {
+  if (kind === "text") return text;
+  if (kind === "boolean") return ["false", "true"].includes(text) ? text === "true" : undefined;
+  if (typeof kind === "string") {
+    const form =
+      kind === "number" ? /^-?[\d.]+(e-?\d+)?$/ : kind === "index" ? /^\d{1,9}$/ : /^-?\d{1,9}$/;
+    return form.test(text) && Number(text) >= min ? Number(text) : undefined;
+  }
+  if ("either" in kind)
+    return kind.either.map((one) => readKind(one, text)).find((value) => value !== undefined);
+  if (!("list" in kind)) return kind.find((word) => word === text);
+  const { list, size } = kind;
+  const values = text === "" ? [] : text.split(",").map((item) => readKind(list, item, min));
+  const isValid = !values.includes(undefined) && (size === undefined || values.length === size);
+  return isValid ? values : undefined;
 }
 
 /**
@@ -154,41 +170,44 @@ function partText(value: unknown): string {
   return texts.map((field) => field.replaceAll(".", "%2E")).join(".");
 }
 
+/** Names of the traits that the address of a page can have. */
+function addressNames<S extends object>(traits: Declared<S>): (keyof S & string)[] {
+  const names = Object.keys(traits) as (keyof S & string)[];
+  return names.filter((name) => {
+    const { kind, read, address } = traits[name];
+    return (kind || read) && address !== "never";
+  });
+}
+
 /**
- * Return the URL fragment, without "#", for the fields that have a parser in `fields`.
- *
- * A field is omitted if its value is null or undefined. It is also omitted if its value is false or
- * equals `off` of its parser, unless the field had another value when the page opened (`opened`).
+ * Return the URL fragment, without "#", for the traits that differ from their values when the page
+ * opened (`opened`), and for the traits that it always contains.
  */
 export function writeHash<S extends object>(
   values: S,
-  fields: HashFields<S>,
+  traits: Declared<S>,
   opened: Partial<S> = {},
 ): string {
   const parts: string[] = [];
-  for (const name of Object.keys(fields) as (keyof S & string)[]) {
+  for (const name of addressNames(traits)) {
+    const { value: off, address } = traits[name];
     const value = values[name];
-    if (value === null || value === undefined) continue;
-    if (value === false && opened[name] !== true) continue;
-    const off = fields[name]?.off;
-    if (off !== undefined && same(value, off) && same(opened[name] ?? off, off)) continue;
-    const text = Array.isArray(value) ? value.map(partText).join(",") : String(value);
+    if (address !== "always" && same(value, opened[name] ?? off)) continue;
+    const text = Array.isArray(value) ? value.map(partText).join(",") : String(value ?? "");
     parts.push(`${name}=${encodeURIComponent(text).replaceAll("%2C", ",")}`);
   }
   return parts.join("&");
 }
 
-/**
- * Return the values of the fields that a URL fragment contains. Fields with invalid text are
- * omitted.
- */
-export function readHash<S extends object>(hash: string, fields: HashFields<S>): Partial<S> {
+/** Return the values of the traits that a URL fragment contains, except invalid ones. */
+export function readHash<S extends object>(hash: string, traits: Declared<S>): Partial<S> {
   const values: Partial<S> = {};
   const parameters = new URLSearchParams(hash.replace(/^#/, ""));
-  for (const name of Object.keys(fields) as (keyof S & string)[]) {
+  for (const name of addressNames(traits)) {
     const text = parameters.get(name);
-    const value = text === null ? undefined : fields[name]?.(text);
-    if (value !== undefined) values[name] = value;
+    const trait = traits[name];
+    const value = text === null ? undefined : (trait.read?.(text) ?? readValue(trait, text));
+    if (value !== undefined) values[name] = value as S[typeof name];
   }
   return values;
 }
@@ -199,16 +218,16 @@ export function readHash<S extends object>(hash: string, fields: HashFields<S>):
  */
 export function bindAddress<S extends object>(
   signals: Signals<S>,
-  fields: HashFields<S>,
+  traits: Declared<S>,
   ended: AbortSignal,
 ): void {
   const opened = valuesOf(signals);
-  assign(signals, readHash<S>(location.hash, fields));
+  assign(signals, readHash<S>(location.hash, traits));
   // Fragment after the previous run of the effect. It is null in the first run, which must not
   // change the address with which the page was opened.
   let written: string | null = null;
   const stop = effect(() => {
-    const hash = `#${writeHash(follow(signals), fields, opened)}`;
+    const hash = `#${writeHash(follow(signals), traits, opened)}`;
     if (written !== null && hash !== written) {
       try {
         history.replaceState(history.state, "", hash);

@@ -20,17 +20,16 @@ import type {
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
+import type { StateOf, WHAT_IF_TRAITS } from "../../client/traits";
 import { capital } from "../text/captions";
 import { createAnswer } from "../view/answer";
-import { assign, readIndex, type Signals, same } from "../view/state";
+import { assign, readValue, type Signals, same } from "../view/state";
 
 /**
  * Choices of the weights that the view shows: those of the unchanged run ("before"), those of the
  * changed run ("after"), and the changed weights minus the unchanged ones ("difference").
  */
 export const RUNS = ["before", "after", "difference"] as const;
-
-type ShownRun = (typeof RUNS)[number];
 
 interface ChangeOfHeads {
   stack: string;
@@ -81,47 +80,31 @@ interface AnswerFunction {
   id: number;
 }
 
-/**
- * Defaults of the traits about changed runs. The traits have the same names in Python. The last
- * three traits contain results for a page, which cannot request them.
- */
-export const CHANGED_RUN_DEFAULTS = {
-  /**
-   * Whether the kernel has the model, so that it can run the model with changes. Only Python sets
-   * this trait.
-   */
-  runs_model: false,
-  /**
-   * Choice of the measured answer. One token: its logit minus the logit of the most likely other
-   * token. Two tokens: the logit of the first minus the logit of the second. A function: its value
-   * for the model's output. null: the default of the kernel.
-   */
-  answer: null as AnswerToken | AnswerToken[] | AnswerFunction | null,
-  changes: [] as Change[],
-  run: "before" as ShownRun,
+/** State of changed runs: traits of Python, and results for a page, which cannot request them. */
+export type ChangedRunState = StateOf<typeof WHAT_IF_TRAITS> & {
+  answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
+  changes: Change[];
   /**
    * Results that a page contains, one for each list of changes. `described` has one text for each
    * change. `sentence` states the measured answer before and after the changes, and the noise.
    */
-  outcomes: [] as { changes: Change[]; described: string[]; sentence: string }[],
+  outcomes: { changes: Change[]; described: string[]; sentence: string }[];
   /**
    * Results about edges that a page contains: what share the key contributes to the output of the
    * head for the query, and the effects of earlier runs that cut the edge (see `EdgeHeader`). An
    * edge is a query and a key in one head.
    */
-  known_edges: [] as (EdgeRequest & EdgeHeader)[],
+  known_edges: (EdgeRequest & EdgeHeader)[];
   /**
    * Changes of the run whose weights a page contains, or null. For each stack of the unchanged run,
    * `stacks` has the names of two other stacks: the one with the changed weights (`after`) and the
    * one with their differences from the unchanged weights (`difference`).
    */
-  changed_run: null as {
+  changed_run: {
     changes: Change[];
     stacks: Record<string, { after: string; difference: string }>;
-  } | null,
+  } | null;
 };
-
-type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
 /**
  * Fields that each kind of change has in addition to `kind`, `stack`, `layers` and `heads`. In a
@@ -142,7 +125,7 @@ function readChange(item: string): Change | undefined {
   const fields = names.map((name, i) => {
     const value = values[i] ?? "-";
     if (name === "renormalize") return value === "true";
-    return value === "" ? null : readIndex(value);
+    return readValue({ value: null, kind: "index", nullable: true }, value);
   });
   if (values.length !== names.length || fields.includes(undefined)) return undefined;
   const entries = names.map((name, i) => [name, fields[i]]);
@@ -158,18 +141,18 @@ function decoded(text: string): string {
 }
 
 /** Parse the list of changes from a URL fragment. Return undefined for invalid text. */
-export const readChanges = Object.assign(
-  (text: string): Change[] | undefined => {
-    const changes = text === "" ? [] : text.split(",").map(readChange);
-    return changes.every((change) => change !== undefined) ? changes : undefined;
-  },
-  { off: [] as Change[] },
-);
+function readChanges(text: string): Change[] | undefined {
+  const changes = text === "" ? [] : text.split(",").map(readChange);
+  return changes.every((change) => change !== undefined) ? changes : undefined;
+}
 
-export const readShownRun = Object.assign(
-  (text: string): ShownRun | undefined => RUNS.find((run) => run === text),
-  { off: "before" as const },
-);
+/** Fields of `ChangedRunState` that have no simple value. */
+export const CHANGED_RUN_TRAITS = {
+  changes: { value: [], read: readChanges },
+  outcomes: { value: [] },
+  known_edges: { value: [] },
+  changed_run: { value: null },
+};
 
 export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerFunction {
   return answer !== null && typeof answer === "object" && !Array.isArray(answer);
@@ -368,7 +351,7 @@ export function createChangedRun(
     }
     return stacks;
   });
-  const shown = computed<ShownRun>(() => (changedStacks.value ? state.run.value : "before"));
+  const shown = computed(() => (changedStacks.value ? state.run.value : "before"));
   const description = computed<Description | null>(() => {
     const whole = described.value;
     if (!whole) return null;

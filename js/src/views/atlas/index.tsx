@@ -6,6 +6,7 @@
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { recordedTransport } from "../../client/page/recorded";
+import { ATLAS_VIEW_TRAITS } from "../../client/traits";
 import { runKey } from "../../ui/controls/keys";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
@@ -20,7 +21,7 @@ import { AtlasGrid } from "./grid";
 import { ChosenHead, Figures } from "./head";
 import { AtlasLegend } from "./legend";
 import { OffsetProfile } from "./profile";
-import { ATLAS_DEFAULTS, ATLAS_HASH, type AtlasState, describedAtlas } from "./state";
+import { type AtlasState, describedAtlas } from "./state";
 import { createAtlasStore } from "./store";
 
 const KEYS = [
@@ -146,8 +147,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
 
 const view = defineView<AtlasState>({
   name: "atlas",
-  defaults: ATLAS_DEFAULTS,
-  hash: ATLAS_HASH,
+  traits: ATLAS_VIEW_TRAITS,
   css: headGridCss + css,
   component: AtlasView,
   pageTransport: recordedTransport,

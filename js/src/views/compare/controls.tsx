@@ -4,7 +4,9 @@
  * order of heads.
  */
 
-import { bound, Choice, StepSlider } from "../../ui/controls/fields";
+import { COMPARE_VIEW_TRAITS } from "../../client/traits";
+import { Controls } from "../../ui/controls/declared";
+import { StepSlider } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import type { CompareState } from "./state";
@@ -16,20 +18,9 @@ interface ControlProps {
 }
 
 export function CompareControls({ context }: ControlProps) {
-  const { state } = context;
   return (
     <div class="av-row av-options">
-      <Choice
-        label="Heads by"
-        value={state.order.value === "distance" ? "distance" : "number"}
-        options={{ number: "number", distance: "distance" }}
-        onChange={(order) => assign(state, { order })}
-      />
-      <Choice
-        label="Head as"
-        options={{ head: "lines", matrix: "matrix" }}
-        {...bound(state.form)}
-      />
+      <Controls traits={COMPARE_VIEW_TRAITS} state={context.state} group="heads" />
     </div>
   );
 }

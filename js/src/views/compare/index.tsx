@@ -8,6 +8,7 @@ import { useComputed, useSignalEffect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { COMPARE_VIEW_TRAITS, HEAD_VIEW_TRAITS } from "../../client/traits";
 import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
@@ -17,8 +18,6 @@ import { inColumns, Pane, type Panes, paneRequest, usePanes } from "../../ui/plo
 import panesCss from "../../ui/plot/panes.css";
 import { capital, headName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { RECORD_HASH } from "../../ui/view/record";
-import { readIndex } from "../../ui/view/state";
 import { HeadView, topKAfter } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { coverageOf, openingInWords, sentenceOf, subtitleOf } from "./captions";
@@ -27,7 +26,7 @@ import { CompareControls, MemberSlider } from "./controls";
 import { gridFigure, pairsCsv } from "./figure";
 import { ChosenHead, CompareGrid } from "./grid";
 import { type Arrangement, arrangementAt } from "./layout";
-import { COMPARE_DEFAULTS, type CompareOpening, type CompareState } from "./state";
+import type { CompareOpening, CompareState } from "./state";
 import { type CompareStore, createCompareStore, type PaneName, titleOf } from "./store";
 
 const KEYS = [
@@ -238,13 +237,8 @@ async function paneFigures(store: CompareStore, panes: Panes): Promise<Figure[]>
 
 const view = defineView<CompareState>({
   name: "compare",
-  defaults: COMPARE_DEFAULTS,
-  hash: {
-    ...RECORD_HASH,
-    member: readIndex,
-    form: (text) => (text === "head" || text === "matrix" ? text : undefined),
-    order: (text) => (text === "number" || text === "distance" ? text : undefined),
-  },
+  // The panes have the state of a head view, also without a trait in Python.
+  traits: { ...HEAD_VIEW_TRAITS, ...COMPARE_VIEW_TRAITS },
   css: headGridCss + MATRIX_CSS + panesCss + css,
   component: CompareView,
   pageTransport: recordTransport,

@@ -6,9 +6,10 @@
 
 import type { Description, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
-import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
+import type { COMPARE_VIEW_TRAITS, StateOf } from "../../client/traits";
+import type { HeatMapState } from "../../ui/heat-map/state";
 import type { Selection } from "../../ui/view/record";
-import { HEAD_DEFAULTS, type HeadState } from "../head";
+import type { HeadState } from "../head";
 
 /** A compared stack. Entry i of each list belongs to member i. */
 export interface ComparedStack {
@@ -46,21 +47,10 @@ export interface CompareOpening {
   rounding: number | null;
 }
 
-/** Traits of the compare view. The names are those of the Python traits. */
-export interface CompareState extends HeadState, HeatMapState {
-  comparison: Compared;
-  /** Index of the member that is compared with member 0. */
-  member: number;
-  form: "head" | "matrix";
-}
+export type CompareState = HeadState &
+  HeatMapState & { [K in "comparison" | "member" | "form"]: CompareTraits[K] };
 
-export const COMPARE_DEFAULTS: CompareState = {
-  ...HEAT_MAP_DEFAULTS,
-  ...HEAD_DEFAULTS,
-  comparison: { names: [], stacks: {} },
-  member: 1,
-  form: "head",
-};
+type CompareTraits = StateOf<typeof COMPARE_VIEW_TRAITS> & { comparison: Compared };
 
 /**
  * Return the description with each compared stack once, instead of once for each member.

@@ -3,27 +3,26 @@
 import { effect, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { DASHBOARD_TRAITS } from "../../client/traits";
 import { isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { useExports } from "../../ui/exports/exports";
 import { OrderControl, PairControl, TokenScoreControl, ViewFrame } from "../../ui/frame/frame";
 import { sentenceBesideLines } from "../../ui/heat-map/captions";
-import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { inColumns, Pane, paneRequest, usePanes } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
 import { stackName, tokensInWords } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { firstSiblings } from "../../ui/view/model-layers";
-import { RECORD_HASH } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
-import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView, topKAfter } from "../head";
+import { HEAD_CSS, type HeadState, HeadView, topKAfter } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
-import { MODEL_CSS, MODEL_DEFAULTS, type ModelState, ModelView } from "../model";
+import { MODEL_CSS, type ModelState, ModelView } from "../model";
 import dashboardCss from "./dashboard.css";
 
-type DashboardState = HeadState & ModelState & HeatMapState;
+type DashboardState = HeadState & ModelState;
 
 /** Minimum width in pixels of a dashboard with three columns. */
 const THREE_COLUMNS = 820;
@@ -165,8 +164,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
 
 const view = defineView<DashboardState>({
   name: "dashboard",
-  defaults: { ...HEAT_MAP_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
-  hash: RECORD_HASH,
+  traits: DASHBOARD_TRAITS,
   css: HEAD_CSS + MODEL_CSS + MATRIX_CSS + panesCss + dashboardCss,
   component: Dashboard,
   pageTransport: recordTransport,

@@ -1,7 +1,7 @@
 /** Controls of the embedding view: display, projection and search. */
 
 import { useMemo } from "preact/hooks";
-import { bound, Chip, Choice, Switch } from "../../ui/controls/fields";
+import { bound, Chip, Choice, NumberField, Switch } from "../../ui/controls/fields";
 import { counted, several } from "../../ui/text/captions";
 import { SearchField } from "../../ui/text/token-search";
 import { assign, follow, valuesOf } from "../../ui/view/state";
@@ -109,34 +109,6 @@ function Search({ context: { state }, store }: EmbeddingProps) {
   );
 }
 
-function NumberField(props: {
-  label: string;
-  title: string;
-  value: number;
-  range: [number, number];
-  onChange: (value: number) => void;
-}) {
-  const { label, title, value, range, onChange } = props;
-  return (
-    <label class="av-field" title={title}>
-      <span>{label}</span>
-      <input
-        type="number"
-        min={range[0]}
-        max={range[1]}
-        step={1}
-        value={value}
-        // A change event follows the Enter key or a lost focus. Input events would start a
-        // projection after every typed digit.
-        onChange={({ currentTarget: input }) => {
-          if (input.value !== "" && input.checkValidity()) onChange(input.valueAsNumber);
-          else input.value = String(value);
-        }}
-      />
-    </label>
-  );
-}
-
 /**
  * Controls of the enlarged head's projection: method, dimensions, and the settings of the method.
  */
@@ -160,7 +132,8 @@ function ProjectingControls({ context: { state } }: Pick<EmbeddingProps, "contex
           label="Perplexity"
           title="Approximate number of neighbours that stay near each point"
           value={state.perplexity.value}
-          range={[2, 1000]}
+          min={2}
+          max={1000}
           onChange={(perplexity) => assign(state, { perplexity })}
         />
       )}
@@ -169,7 +142,8 @@ function ProjectingControls({ context: { state } }: Pick<EmbeddingProps, "contex
           label="Neighbours"
           title="Number of neighbours that stay near each point"
           value={state.neighbors.value}
-          range={[2, 1000]}
+          min={2}
+          max={1000}
           onChange={(neighbors) => assign(state, { neighbors })}
         />
       )}
@@ -178,7 +152,8 @@ function ProjectingControls({ context: { state } }: Pick<EmbeddingProps, "contex
           label="Seed"
           title="The same seed gives the same plot. Another seed shows which parts of it are random"
           value={state.seed.value}
-          range={[0, 2 ** 32 - 1]}
+          min={0}
+          max={2 ** 32 - 1}
           onChange={(seed) => assign(state, { seed })}
         />
       )}

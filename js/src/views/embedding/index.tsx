@@ -7,6 +7,7 @@
 import { type ReadonlySignal, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { recordedTransport } from "../../client/page/recorded";
+import { EMBEDDING_VIEW_TRAITS } from "../../client/traits";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
@@ -22,14 +23,7 @@ import { createOverviewStore } from "./overview/store";
 import { EmbeddingPlot, type PlotProps, plotShortcuts } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
 import { PlotTools } from "./plot/tools";
-import {
-  type Context,
-  EMBEDDING_DEFAULTS,
-  EMBEDDING_HASH,
-  type EmbeddingState,
-  type Picture,
-  pictureOf,
-} from "./state";
+import { type Context, type EmbeddingState, type Picture, pictureOf } from "./state";
 import { createEmbeddingStore, type EmbeddingProps } from "./store";
 import { TextPane } from "./text";
 
@@ -162,8 +156,7 @@ function EmbeddingFooter({ context, store }: EmbeddingProps) {
 
 const view = defineView<EmbeddingState>({
   name: "embedding",
-  defaults: EMBEDDING_DEFAULTS,
-  hash: EMBEDDING_HASH,
+  traits: EMBEDDING_VIEW_TRAITS,
   css: headGridCss + css,
   component: EmbeddingView,
   pageTransport: recordedTransport,

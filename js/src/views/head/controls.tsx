@@ -6,11 +6,12 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
-import { bound, Chip, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
+import { HEAD_VIEW_TRAITS, MAX_WHOLE_TEXT } from "../../client/traits";
+import { Control, Controls } from "../../ui/controls/declared";
+import { Chip, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
-import { pairOf } from "../../ui/pairs";
 import {
   capital,
   counted,
@@ -30,7 +31,6 @@ import { seriesTextColor } from "./line-plot";
 import {
   type HeadState,
   hasOneWindow,
-  MAX_WHOLE_TEXT,
   type Plan,
   SIDES,
   type Side,
@@ -59,7 +59,6 @@ function topKOptions(current: number | null): [string, string][] {
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const noneChosen = plan.chosen.length === 0;
-  const combine = state.combine.value;
   const rare = <RareControls context={context} store={store} plan={plan} />;
   return (
     <div class="av-row av-options">
@@ -85,15 +84,11 @@ export function LineControls({ context, store, plan }: ControlProps) {
       />
       {/* With one head, this control is invisible, but its room is reserved for a second head. */}
       <span class={`av-row${plan.heads.length > 1 ? "" : " av-unused"}`}>
-        <Choice
-          label="Combine"
-          value={noneChosen && combine === "separate" ? "mean" : combine}
-          options={[
-            ...(noneChosen ? [] : ([["separate", "separate"]] as const)),
-            ["mean", "mean"],
-            ["max", plan.stack.signed ? "largest" : "maximum"],
-          ]}
-          onChange={(combine) => assign(state, { combine })}
+        <Control
+          trait={HEAD_VIEW_TRAITS.combine}
+          field={state.combine}
+          words={noneChosen ? ["mean", "max"] : undefined}
+          labels={plan.stack.signed ? { max: "largest" } : undefined}
         />
       </span>
       {/* In the compact form, all controls are in one menu, so a second menu is not needed. */}
@@ -136,11 +131,7 @@ function RareControls({ context, store, plan }: ControlProps) {
       ) : (
         <LeaveOutControl context={context} store={store} plan={plan} />
       )}
-      <Choice
-        label="Layout"
-        options={{ vertical: "columns", horizontal: "rows" }}
-        {...bound(state.orientation)}
-      />
+      <Controls traits={HEAD_VIEW_TRAITS} state={state} group="rare" />
       <TokenScoreControl context={context} />
     </div>
   );
@@ -174,9 +165,7 @@ function LeaveOutControl({ context, store, plan }: ControlProps) {
         chip(key, `${nameOf(key)} ×`, `Key ${key} is left out. Click to include it.`),
       )}
       {plan.key !== null && !leftOut.includes(plan.key) && chip(plan.key, `+ ${nameOf(plan.key)}`)}
-      {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
-        <Switch label="renormalise" {...bound(state.renormalize)} />
-      )}
+      <Controls traits={HEAD_VIEW_TRAITS} state={state} group="left out" />
     </fieldset>
   );
 }

@@ -6,6 +6,7 @@
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { HEAD_VIEW_TRAITS } from "../../client/traits";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports } from "../../ui/exports/exports";
@@ -13,7 +14,6 @@ import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { figureWithPanel, imageExport, sharingRoom } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
@@ -22,7 +22,7 @@ import { LineControls, StrongestList, WindowControls } from "./controls";
 import { figureParts, linesCsv, opacityScale } from "./figure";
 import { type LinePlot, legendOf } from "./line-plot";
 import { HeadPlot, headShortcuts } from "./plot";
-import { HEAD_DEFAULTS, type HeadState, topKAfter, windowsShowing } from "./state";
+import { type HeadState, topKAfter, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 
 /**
@@ -147,12 +147,11 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
 /** Styles for views that embed the head view. */
 export const HEAD_CSS = whatIfCss;
 
-export { HEAD_DEFAULTS, type HeadState, topKAfter };
+export { type HeadState, topKAfter };
 
 const view = defineView<HeadState>({
   name: "head",
-  defaults: HEAD_DEFAULTS,
-  hash: RECORD_HASH,
+  traits: HEAD_VIEW_TRAITS,
   css: whatIfCss,
   component: HeadView,
   pageTransport: recordTransport,

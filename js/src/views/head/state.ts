@@ -1,67 +1,34 @@
-/** Traits of the head view, and the loading of the weights that they require. */
+/** State of the head view, and the loading of the weights that it requires. */
 
 import type { Range, StackDescription } from "../../client/protocol";
 import type { Source, WeightBlock } from "../../client/source";
-import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
+import {
+  DEFAULT_WINDOW,
+  type HEAD_VIEW_TRAITS,
+  MAX_WHOLE_TEXT,
+  type StateOf,
+} from "../../client/traits";
+import type { RecordState, Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 
-export type Combine = "separate" | "mean" | "max";
-export type LeaveOut = "special" | "first" | number;
-export type Orientation = "vertical" | "horizontal";
 export const SIDES = ["query", "key"] as const;
 export type Side = (typeof SIDES)[number];
 
-/** Traits of the head view, named as in Python. */
-export interface HeadState extends RecordState {
-  combine: Combine;
-  top_k: number | null;
-  threshold: number;
-  leave_out: LeaveOut[];
-  renormalize: boolean;
-  query_window: Range | null;
-  key_window: Range | null;
-  orientation: Orientation;
-}
-
-export const HEAD_DEFAULTS: HeadState = {
-  ...RECORD_DEFAULTS,
-  combine: "separate",
-  top_k: null,
-  threshold: 0,
-  leave_out: [],
-  renormalize: false,
-  query_window: null,
-  key_window: null,
-  orientation: "vertical",
-};
-
-/** Up to this many tokens, lines to all keys are drawn by default. */
-const MAX_TOKENS_WITH_ALL_LINES = 32;
-
-/**
- * Return the default of `top_k`. It is 1 for ranks, because half of the keys of each query have a
- * rank above 0.5. For other numbers, it is null (all keys) for short texts, and 3 for longer ones.
- * Python has the same rule (`attnviz/views/head.py`).
- */
-function defaultTopK({ measure, query_tokens, key_tokens }: StackDescription): number | null {
-  if (measure === "rank") return 1;
-  const longest = Math.max(query_tokens.text.length, (key_tokens ?? query_tokens).text.length);
-  return longest <= MAX_TOKENS_WITH_ALL_LINES ? null : 3;
-}
+export type HeadState = RecordState & StateOf<typeof HEAD_VIEW_TRAITS>;
+export type Combine = HeadState["combine"];
+export type LeaveOut = HeadState["leave_out"][number];
 
 /**
  * Return `top_k` after a change of the stack. The default of the old stack is replaced by that of the
- * new stack. Any other value, which the reader chose, is kept.
+ * new stack. Any other value, which the reader chose, is kept. Python sends the defaults.
  */
 export function topKAfter(
   topK: number | null,
   { from, to }: { from: StackDescription; to: StackDescription },
 ): number | null {
-  return topK === defaultTopK(from) ? defaultTopK(to) : topK;
+  return topK === (from.top_k ?? null) ? (to.top_k ?? null) : topK;
 }
 
-/** Up to this many tokens, the default window shows the whole text. */
-export const MAX_WHOLE_TEXT = 100;
 /** Maximum number of tokens in a window. */
 const MAX_WINDOW = 2000;
 
@@ -70,7 +37,7 @@ const MAX_WINDOW = 2000;
  * empty. If `window` is null, return the default window.
  */
 export function clipWindow(window: Range | null, count: number): Range {
-  if (!window) return [0, count <= MAX_WHOLE_TEXT ? count : 64];
+  if (!window) return [0, count <= MAX_WHOLE_TEXT ? count : DEFAULT_WINDOW];
   const start = Math.max(0, Math.min(window[0], count - 1));
   const stop = Math.max(start + 1, Math.min(window[1], start + MAX_WINDOW));
   return [start, Math.min(stop, count)];

@@ -1,7 +1,8 @@
 /** Controls of the matrix view: colours, pooling, zoom, and windows of queries and keys. */
 
 import type { Range } from "../../client/protocol";
-import { bound, Choice } from "../../ui/controls/fields";
+import { MATRIX_VIEW_TRAITS } from "../../client/traits";
+import { Control } from "../../ui/controls/declared";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
@@ -22,16 +23,12 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
   return (
     <>
       <div class="av-row av-options">
-        <Choice
-          label="Colour"
-          options={{ linear: "linear", log: "logarithm" }}
-          {...bound(state.color_scale)}
-        />
+        <Control trait={MATRIX_VIEW_TRAITS.color_scale} field={state.color_scale} />
         {viewport.canPool && (
-          <Choice
-            label="Cells show"
-            options={{ mean: "mean", max: viewport.stack.signed ? "largest" : "maximum" }}
-            {...bound(state.pooled)}
+          <Control
+            trait={MATRIX_VIEW_TRAITS.pooled}
+            field={state.pooled}
+            labels={viewport.stack.signed ? { max: "largest" } : undefined}
           />
         )}
         <PairControl context={context} />

@@ -6,6 +6,7 @@
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { MATRIX_VIEW_TRAITS } from "../../client/traits";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
@@ -13,12 +14,11 @@ import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
 import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
-import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
+import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { figureWithPanel, imageExport, sharingRoom } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
@@ -108,8 +108,7 @@ export const MATRIX_CSS = css;
 
 const view = defineView<HeatMapState>({
   name: "matrix",
-  defaults: HEAT_MAP_DEFAULTS,
-  hash: RECORD_HASH,
+  traits: MATRIX_VIEW_TRAITS,
   css: css + whatIfCss,
   component: MatrixView,
   pageTransport: recordTransport,

@@ -7,7 +7,9 @@ import { useComputed, useSignalEffect } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { MODEL_VIEW_TRAITS } from "../../client/traits";
 import { ColorLegend } from "../../ui/colors/legend";
+import { Controls } from "../../ui/controls/declared";
 import { bound, Choice } from "../../ui/controls/fields";
 import { LinearMark } from "../../ui/controls/layers";
 import { EffectLegend } from "../../ui/effects/bar";
@@ -24,7 +26,6 @@ import headGridCss from "../../ui/head-grid/head-grid.css";
 import { RoleLegend } from "../../ui/head-grid/head-roles";
 import { counted, quantityOf, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { RECORD_HASH } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
@@ -36,7 +37,7 @@ import { ModelGrid } from "./grid";
 import type { Layout } from "./layout";
 import { thumbnailScale } from "./marks";
 import css from "./model.css";
-import { MODEL_DEFAULTS, type ModelState } from "./state";
+import type { ModelState } from "./state";
 import { createModelStore, type ModelStore } from "./store";
 
 const KEYS = [
@@ -173,11 +174,7 @@ async function loadExported(
 function Options({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
   return (
     <div class="av-row av-options">
-      <Choice
-        label="Thumbnails"
-        options={{ "heat-map": "heat maps", lines: "lines" }}
-        {...bound(context.state.thumbnails)}
-      />
+      <Controls traits={MODEL_VIEW_TRAITS} state={context.state} group="grid" />
       <Choice
         label="Size"
         options={{ fit: "fit", small: "small", medium: "medium", large: "large" }}
@@ -252,12 +249,11 @@ function InSight({ grid, layout }: { grid: HeadGrid; layout: Layout | null }) {
 
 /** Styles for views that embed the model view. */
 export const MODEL_CSS = headGridCss + css;
-export { MODEL_DEFAULTS, type ModelState };
+export type { ModelState };
 
 const view = defineView<ModelState>({
   name: "model",
-  defaults: MODEL_DEFAULTS,
-  hash: RECORD_HASH,
+  traits: MODEL_VIEW_TRAITS,
   css: MODEL_CSS + whatIfCss,
   component: ModelView,
   pageTransport: recordTransport,

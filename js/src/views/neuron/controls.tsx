@@ -2,7 +2,9 @@
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import { NEURON_VIEW_TRAITS } from "../../client/traits";
 import { isolated, tokenText } from "../../draw/marks";
+import { Controls } from "../../ui/controls/declared";
 import { bound, Chip, Switch } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { OrderControl, PairControl } from "../../ui/frame/frame";
@@ -149,7 +151,7 @@ export function NeuronControls({ context, store }: NeuronProps) {
     <>
       <Queries key={selection.stack.name} context={context} selection={selection} />
       <div class="av-row av-options">
-        <Switch label="Sort dimensions by share" {...bound(context.state.sort_dimensions)} />
+        <Controls traits={NEURON_VIEW_TRAITS} state={context.state} group="dimensions" />
         {(others > 0 || store.everyDimension.value) && (
           <Switch label="Every dimension" {...bound(store.everyDimension)} />
         )}

@@ -6,6 +6,7 @@
 
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { NEURON_VIEW_TRAITS } from "../../client/traits";
 import { namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
 import { ColorLegend } from "../../ui/colors/legend";
@@ -13,14 +14,13 @@ import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { headName, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { RECORD_HASH } from "../../ui/view/record";
 import { additionOf, sentenceOf, subtitleOf } from "./captions";
 import { NeuronControls } from "./controls";
 import { neuronCsv, scalesOf } from "./figure";
 import { backMarks } from "./marks";
 import css from "./neuron.css";
 import { NeuronPlot, neuronShortcuts } from "./plot";
-import { NEURON_DEFAULTS, type NeuronState } from "./state";
+import type { NeuronState } from "./state";
 import { createNeuronStore, type NeuronStore } from "./store";
 
 function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
@@ -90,8 +90,7 @@ function NeuronFooter({ store }: { store: NeuronStore }) {
 
 const view = defineView<NeuronState>({
   name: "neuron",
-  defaults: NEURON_DEFAULTS,
-  hash: RECORD_HASH,
+  traits: NEURON_VIEW_TRAITS,
   css,
   component: NeuronView,
   pageTransport: recordTransport,

@@ -1,19 +1,10 @@
 /** Traits of the neuron view, and the query that they select. */
 
+import type { NEURON_VIEW_TRAITS, StateOf } from "../../client/traits";
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
-import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
+import type { RecordState, Selection } from "../../ui/view/record";
 
-/** Traits of the neuron view, named as in Python. */
-export interface NeuronState extends RecordState {
-  /**
-   * Whether dimensions are ordered by their share in the products of the highlighted key.
-   * Otherwise, they are ordered by index. The highlighted key is the pinned key or, if no displayed
-   * key is pinned, the displayed key with the largest weight.
-   */
-  sort_dimensions: boolean;
-}
-
-export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimensions: true };
+export type NeuronState = RecordState & StateOf<typeof NEURON_VIEW_TRAITS>;
 
 /**
  * Return the displayed query: the pinned query or, without one, the last query that is not a

@@ -1,7 +1,9 @@
 /** Tests of how views of one text show the roles of heads. */
+
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import { type NamedHeads, roleOf, rolesInWords } from "../../../src/ui/head-grid/head-roles";
+import type { NamedHeads } from "../../../src/client/traits";
+import { roleOf, rolesInWords } from "../../../src/ui/head-grid/head-roles";
 
 const stack = { layers: [2, 5], heads_per_layer: [3, 3] } as StackDescription;
 const roles: NamedHeads = {

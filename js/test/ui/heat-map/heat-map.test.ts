@@ -6,7 +6,7 @@ import { measureText } from "../../../src/draw/canvas";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { cellAt, layOut } from "../../../src/ui/heat-map/layout";
 import { borders, frontMarks, type HeatMap } from "../../../src/ui/heat-map/marks";
-import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
+import type { HeatMapState } from "../../../src/ui/heat-map/state";
 import { composeGrid, loadTiles, tilesOf } from "../../../src/ui/heat-map/tiles";
 import {
   MAX_CELL,
@@ -16,6 +16,7 @@ import {
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
 import { pageOf, pieceOf, randomNumbers } from "../../builders";
+import { HEAT_MAP_DEFAULTS } from "../../defaults";
 import { ROOM, selection, tokens, viewport } from "./viewports";
 
 describe("the visible part", () => {

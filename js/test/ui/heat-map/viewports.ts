@@ -1,10 +1,11 @@
 /** Functions that make token lists, selections and viewports for tests of the heat map. */
 
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
-import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
+import type { HeatMapState } from "../../../src/ui/heat-map/state";
 import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
 import { selectionOf } from "../../../src/ui/view/record";
 import { stackOf } from "../../builders";
+import { HEAT_MAP_DEFAULTS } from "../../defaults";
 
 const PLAIN = new Map<number, TokenList>();
 

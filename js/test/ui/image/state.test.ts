@@ -11,7 +11,8 @@ import {
   heatQuestion,
   loadHeat,
 } from "../../../src/ui/image/state";
-import { RECORD_DEFAULTS, selectionOf } from "../../../src/ui/view/record";
+import { selectionOf } from "../../../src/ui/view/record";
+import { RECORD_DEFAULTS } from "../../defaults";
 import { described, GRID, series, TOKENS } from "../../images";
 import { distance, SIGHT } from "../../sight";
 

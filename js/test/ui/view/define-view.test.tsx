@@ -1,9 +1,10 @@
 import { expect, it, onTestFinished, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
 import { defineView, type ViewContext } from "../../../src/ui/view/define-view";
-import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../../src/ui/view/record";
+import { type RecordState, viewTraits } from "../../../src/ui/view/record";
 import { bindAddress, makeSignals } from "../../../src/ui/view/state";
 import { described, transportOf } from "../../builders";
+import { RECORD_DEFAULTS } from "../../defaults";
 import { mount, pass, useFakeClock } from "../../dom";
 
 function Model({ context }: { context: ViewContext<RecordState> }) {
@@ -18,7 +19,7 @@ it("a page shows nothing after it has ended", async () => {
     resolve = answer;
   });
   const view = defineView<RecordState>({
-    ...{ name: "small", defaults: RECORD_DEFAULTS, hash: {}, css: "", component: Model },
+    ...{ name: "small", traits: {}, css: "", component: Model },
     pageTransport: () =>
       transportOf(async () => {
         return { header: { ...described(), model: await model }, data: null };
@@ -43,7 +44,7 @@ it("a view works if its URL is not writable, as in an iframe's srcdoc", () => {
   const end = new AbortController();
   onTestFinished(() => end.abort());
   const state = makeSignals(RECORD_DEFAULTS);
-  bindAddress(state, RECORD_HASH, end.signal);
+  bindAddress(state, viewTraits({}), end.signal);
   state.layer.value = 1;
   expect(write).toHaveBeenCalled();
 });

@@ -5,8 +5,9 @@ import {
   type History,
   historyKey,
 } from "../../../src/ui/view/history";
-import { RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
+import type { RecordState } from "../../../src/ui/view/record";
 import { assign, makeSignals, type Signals, valuesOf } from "../../../src/ui/view/state";
+import { RECORD_DEFAULTS } from "../../defaults";
 import { pressKey } from "../../dom";
 
 interface Choices {

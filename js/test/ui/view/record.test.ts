@@ -6,12 +6,12 @@ import type { Reply } from "../../../src/client/transport";
 import {
   createRecordStore,
   orderHeads,
-  RECORD_DEFAULTS,
   type RecordState,
   selectionOf,
 } from "../../../src/ui/view/record";
 import { makeSignals } from "../../../src/ui/view/state";
 import { described, stackOf, tokensOf } from "../../builders";
+import { RECORD_DEFAULTS } from "../../defaults";
 import { pass, until, useFakeClock } from "../../dom";
 import { FakeKernel } from "../../fakes";
 

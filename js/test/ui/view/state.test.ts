@@ -1,16 +1,19 @@
 import { describe, expect, it } from "vitest";
-import { RECORD_HASH } from "../../../src/ui/view/record";
+import { HEAD_VIEW_TRAITS } from "../../../src/client/traits";
+import { viewTraits } from "../../../src/ui/view/record";
 import {
   assign,
   bindModel,
   makeSignals,
   readHash,
-  readIndices,
   valuesOf,
   writeHash,
 } from "../../../src/ui/view/state";
-import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
+import type { HeadState } from "../../../src/views/head/state";
+import { HEAD_DEFAULTS } from "../../defaults";
 import { WidgetModel } from "../../fakes";
+
+const TRAITS = viewTraits(HEAD_VIEW_TRAITS);
 
 /**
  * Connect the traits of a fake widget with a state, by `bindModel`. While `behind.value` is true,
@@ -69,21 +72,31 @@ describe("traits", () => {
 });
 
 describe("the URL fragment", () => {
-  it.each<Partial<HeadState>>([{ token: 10 }, { heads: [], key: 4 }, { stack: "a&b=c#d ü" }])(
-    "keeps %j",
-    (changed) => {
-      const state = { ...HEAD_DEFAULTS, stack: "self", layer: 3, heads: [1, 7, 9], ...changed };
-      const { stack, layer, heads, token, key } = state;
-      const fragment = `#${writeHash<HeadState>(state, RECORD_HASH)}`;
-      const values = { token: null, key: null, ...readHash<HeadState>(fragment, RECORD_HASH) };
-      expect(values).toMatchObject({ stack, layer, heads, token, key });
-    },
-  );
+  it.each<Partial<HeadState>>([
+    { token: 10 },
+    { heads: [], key: 4 },
+    { stack: "a&b=c#d ü" },
+    { top_k: 3, threshold: 0.025, combine: "max", renormalize: true },
+    { leave_out: ["first", 4, "special"], query_window: [64, 128] },
+  ])("keeps %j", (changed) => {
+    const state = { ...HEAD_DEFAULTS, stack: "self", layer: 3, heads: [1, 7, 9], ...changed };
+    const fragment = `#${writeHash<HeadState>(state, TRAITS)}`;
+    expect({ ...HEAD_DEFAULTS, ...readHash<HeadState>(fragment, TRAITS) }).toEqual(state);
+  });
+
+  it("has what the reader changed, also back to a default", () => {
+    const opened = { ...HEAD_DEFAULTS, stack: "self", heads: [2], top_k: 3, token: 5 };
+    expect(writeHash<HeadState>(opened, TRAITS, opened)).toBe("stack=self&layer=0&heads=2");
+    const changed = { ...opened, top_k: null, token: null };
+    const fragment = writeHash<HeadState>(changed, TRAITS, opened);
+    expect({ ...opened, ...readHash<HeadState>(fragment, TRAITS) }).toEqual(changed);
+  });
 
   it("is ignored if it is invalid", () => {
-    const fragment = "#layer=-1&heads=1,x&token=1e9&key=&foo=2";
-    expect(readHash<HeadState>(fragment, RECORD_HASH)).toEqual({});
-    expect(readHash<HeadState>("#<script>", RECORD_HASH)).toEqual({});
-    expect(readIndices("3,3,1")).toEqual([3, 1]);
+    const fragment =
+      "#layer=-1&heads=1,x&token=1e9&combine=sum&top_k=0&threshold=-1&renormalize=1&foo=2" +
+      "&query_window=3&leave_out=last&threshold=";
+    expect(readHash<HeadState>(fragment, TRAITS)).toEqual({});
+    expect(readHash<HeadState>("#<script>", TRAITS)).toEqual({});
   });
 });

@@ -7,19 +7,20 @@ import type {
   OutcomeHeader,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import { WHAT_IF_TRAITS } from "../../../src/client/traits";
 import type { Reply } from "../../../src/client/transport";
-import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../../src/ui/view/record";
+import type { RecordState, Selection } from "../../../src/ui/view/record";
 import { assign, readHash, writeHash } from "../../../src/ui/view/state";
 import {
+  CHANGED_RUN_TRAITS,
   type Change,
   type CutChange,
-  readChanges,
-  readShownRun,
 } from "../../../src/ui/what-if/changed-run";
 import { PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 import { described, stackOf, tokensOf } from "../../builders";
+import { RECORD_DEFAULTS } from "../../defaults";
 import { buttonOf, mount, until, useFakeClock } from "../../dom";
 import { FakeKernel } from "../../fakes";
 import { setUpView } from "../../view-context";
@@ -258,12 +259,12 @@ it("writes changes to a URL fragment and parses them", () => {
   const ablate: Change = { kind: "Ablate", stack: "a.b,c", layers: 2, heads: null };
   type Shown = Pick<RecordState, "changes" | "run">;
   const state: Shown = { changes: [EDGE, ablate, HIDDEN], run: "after" };
-  const fields = { changes: readChanges, run: readShownRun };
+  const fields = { changes: CHANGED_RUN_TRAITS.changes, run: WHAT_IF_TRAITS.run };
   const hash = writeHash(state, fields);
   const items = ["Knockout.self.2.1.1.0.true", "Ablate.a%252Eb%252Cc.2.", "HideTokens.self...3"];
   expect(hash).toBe(`changes=${items.join(",")}&run=after`);
   expect(readHash(`#${hash}`, fields)).toEqual(state);
-  // A default value is omitted, unless the initial state (the third argument) has another value.
+  // A value is omitted if it is that of the initial state (the third argument).
   const unchanged: Shown = { changes: [], run: "before" };
   expect(writeHash(unchanged, fields)).toBe("");
   expect(writeHash(unchanged, fields, state)).toBe("changes=&run=before");

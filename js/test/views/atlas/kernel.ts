@@ -10,13 +10,9 @@ import type {
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply, Transport } from "../../../src/client/transport";
-import {
-  ATLAS_DEFAULTS,
-  type AtlasState,
-  describedAtlas,
-  stackOf,
-} from "../../../src/views/atlas/state";
+import { type AtlasState, describedAtlas, stackOf } from "../../../src/views/atlas/state";
 import { readFixture, tokensOf } from "../../builders";
+import { ATLAS_DEFAULTS } from "../../defaults";
 import { FakeKernel } from "../../fakes";
 import { setUpView, type ViewSetup } from "../../view-context";
 

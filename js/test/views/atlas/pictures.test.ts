@@ -1,10 +1,12 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { AtlasRole, AtlasStack, AtlasTable } from "../../../src/client/protocol";
+import { ATLAS_VIEW_TRAITS } from "../../../src/client/traits";
 import type { RectMark } from "../../../src/draw/marks";
 import { niceMaximum } from "../../../src/ui/colors/color-scales";
 import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { signsOf } from "../../../src/ui/head-grid/head-roles";
+import { readHash } from "../../../src/ui/view/state";
 import {
   definitionInWords,
   evidenceInWords,
@@ -15,7 +17,6 @@ import {
 import { Table } from "../../../src/views/atlas/client/atlas";
 import { byRole, byStatistic, roleEntries } from "../../../src/views/atlas/coloring";
 import { barAt, layOutProfile, nearestOffset, profileMarks } from "../../../src/views/atlas/marks";
-import { ATLAS_HASH } from "../../../src/views/atlas/state";
 import { sentences } from "../../builders";
 import { contrast } from "../../sight";
 import { FIXTURE, STACK } from "./kernel";
@@ -211,12 +212,7 @@ describe("captions", () => {
 });
 
 it("the address keeps negative offsets and an edge, and ignores invalid values", () => {
-  expect(ATLAS_HASH.offsets?.("-5,-1")).toEqual([-5, -1]);
-  expect(ATLAS_HASH.edge?.("3,3")).toEqual([3, 3]);
-  const invalid = [
-    ATLAS_HASH.offsets?.("-5"),
-    ATLAS_HASH.edge?.("-3,3"),
-    ATLAS_HASH.edges?.("all"),
-  ];
-  expect(invalid).toEqual([undefined, undefined, undefined]);
+  const read = (hash: string) => readHash(hash, ATLAS_VIEW_TRAITS);
+  expect(read("#offsets=-5,-1&edge=3,3")).toEqual({ offsets: [-5, -1], edge: [3, 3] });
+  expect(read("#offsets=-5&edge=-3,3&edges=all")).toEqual({});
 });

@@ -13,9 +13,10 @@ import type {
 import { headsOf, Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { type Corpus, createCorpus } from "../../../src/views/embedding/client/corpus";
-import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
+import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { stackOf as plainStackOf } from "../../builders";
+import { EMBEDDING_DEFAULTS } from "../../defaults";
 import { FakeKernel } from "../../fakes";
 import { setUpView, type ViewSetup } from "../../view-context";
 

@@ -1,13 +1,11 @@
 // @vitest-environment node
+
 import { describe, expect, it } from "vitest";
+import { EMBEDDING_VIEW_TRAITS } from "../../../src/client/traits";
 import { readHash } from "../../../src/ui/view/state";
 import { findPoints } from "../../../src/views/embedding/search";
-import {
-  EMBEDDING_DEFAULTS,
-  EMBEDDING_HASH,
-  type EmbeddingState,
-  projectingOf,
-} from "../../../src/views/embedding/state";
+import { type EmbeddingState, projectingOf } from "../../../src/views/embedding/state";
+import { EMBEDDING_DEFAULTS } from "../../defaults";
 import { corpusWith } from "./kernel";
 
 const corpus = corpusWith();
@@ -58,7 +56,7 @@ describe("a search", () => {
 describe("the state", () => {
   it("ignores invalid values in a URL", () => {
     const hash = "#shown=all&points=none&text=-1&layer=x&enlarged=maybe";
-    expect(readHash<EmbeddingState>(hash, EMBEDDING_HASH)).toEqual({ enlarged: false });
+    expect(readHash(hash, EMBEDDING_VIEW_TRAITS)).toEqual({});
   });
 
   it("keeps only the settings of the current method", () => {

@@ -17,7 +17,6 @@ import type { LinePlot } from "../../../src/views/head/line-plot";
 import type { LineOptions, Lines } from "../../../src/views/head/lines";
 import {
   clipWindow,
-  HEAD_DEFAULTS,
   type HeadState,
   type Plan,
   planOf,
@@ -26,6 +25,7 @@ import {
   windowAt,
 } from "../../../src/views/head/state";
 import { sentences, stackOf, tokensOf } from "../../builders";
+import { HEAD_DEFAULTS } from "../../defaults";
 import { plotOf } from "./plots";
 
 const RANKS = { name: "rank", signed: false, maximum: 1 };
@@ -234,14 +234,10 @@ describe("the sentence below the plot", () => {
 });
 
 it("the number of keys follows the stack, unless the reader chose another number", () => {
-  const of = (numTokens: number, measure = "weight") =>
-    stackOf({ query_tokens: tokensOf(Array(numTokens).fill("t")), measure });
-  const [short, long, ranks] = [of(32), of(33), of(40, "rank")];
-  expect(topKAfter(null, { from: short, to: ranks })).toBe(1);
-  expect(topKAfter(3, { from: long, to: ranks })).toBe(1);
-  expect(topKAfter(1, { from: ranks, to: long })).toBe(3);
-  expect(topKAfter(1, { from: ranks, to: short })).toBeNull();
-  expect(topKAfter(5, { from: ranks, to: short })).toBe(5);
+  const [short, long] = [stackOf(), stackOf({ top_k: 3 })];
+  expect(topKAfter(null, { from: short, to: long })).toBe(3);
+  expect(topKAfter(3, { from: long, to: short })).toBeNull();
+  expect(topKAfter(5, { from: long, to: short })).toBe(5);
 });
 
 it("lines to ranks have all keys of the largest rank, such as those of a block", () => {

@@ -13,8 +13,9 @@ import {
   type Lines,
   type LinesPlan,
 } from "../../../src/views/head/lines";
-import { HEAD_DEFAULTS, type Orientation, planOf } from "../../../src/views/head/state";
+import { type HeadState, planOf } from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
+import { HEAD_DEFAULTS } from "../../defaults";
 
 type WindowNames = "queryWindow" | "keyWindow";
 
@@ -65,7 +66,7 @@ interface PlotInput {
   heads: number[][][];
   window?: Range;
   stack?: Partial<StackDescription>;
-  orientation?: Orientation;
+  orientation?: HeadState["orientation"];
   options?: Partial<LineOptions>;
 }
 

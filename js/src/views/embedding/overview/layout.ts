@@ -5,6 +5,7 @@
  */
 
 import type { StackDescription } from "../../../client/protocol";
+import type { NamedHeads } from "../../../client/traits";
 import {
   galleryGrid,
   type HeadGrid,
@@ -14,7 +15,7 @@ import {
   rankedCells,
   SCROLLBAR,
 } from "../../../ui/head-grid/grid";
-import { BY_ROLE, type NamedHeads } from "../../../ui/head-grid/head-roles";
+import { BY_ROLE } from "../../../ui/head-grid/head-roles";
 import { headKey } from "../state";
 import type { FigureDetail, TrustMap } from "../trust";
 
