@@ -611,7 +611,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     const value = pool(line.values.subarray(...range), "max");
     const middle = first + (cell + 0.5) * axis.cell;
     const color = signs ? inkColor(signs, value) : palette.neutral;
-    return { token: cell, value, middle, from: middle - thick / 2, thick, color };
+    return { position: cell, value, middle, from: middle - thick / 2, thick, color };
   });
   const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");
   const largest = axis.level === 0 ? "" : `: largest of ${2 ** axis.level}`;

@@ -150,11 +150,8 @@ export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[]
 
 /** Bar of a token, which may have a number at its end. */
 export interface TokenBar extends Bar {
-  /**
-   * Position of the token in the plot, beginning with 0. In a heat map whose cells contain several
-   * tokens, it is the position of the cell.
-   */
-  token: number;
+  /** Position along the axis (see `Axis`). */
+  position: number;
   /**
    * Centre of the token's row (standing: of its column), in pixels. The number is centred there.
    */
@@ -229,9 +226,9 @@ function numbersOf(group: BarGroup): Mark[] {
   // Rows of tokens can be lower than a number, which then overlaps the bars of neighbouring rows.
   // Begin the number after the longest of these bars, too.
   const numNeighbours = step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / step) : 0;
-  const lengthNear = (token: number, side: number): number =>
+  const lengthNear = (position: number, side: number): number =>
     bars
-      .filter((other) => Math.abs(other.token - token) <= numNeighbours)
+      .filter((other) => Math.abs(other.position - position) <= numNeighbours)
       .filter((other) => sideOf(scale, other.value) === side)
       .reduce((length, other) => Math.max(length, lengthOf(other)), 0);
   const widthOf = (line: string): number =>
@@ -246,7 +243,7 @@ function numbersOf(group: BarGroup): Mark[] {
     return [{ ...bar, text, lines, at, half }];
   });
   return numberedBars(numbers, standing ? NUMBERS_APART : 0.5).flatMap((bar): Mark[] => {
-    const { token, value, at, text, lines, note = "", faded = false } = bar;
+    const { position, value, at, text, lines, note = "", faded = false } = bar;
     const side = sideOf(scale, value);
     const fill = faded || Math.abs(value) < minProminent ? palette.muted : palette.ink;
     if (standing) {
@@ -255,7 +252,7 @@ function numbersOf(group: BarGroup): Mark[] {
         textMark(line, at, y + 11 * i * side, fill, NUMBER_SIZE, { align: "middle" }),
       );
     }
-    const x = zero + side * (lengthNear(token, side) + 5);
+    const x = zero + side * (lengthNear(position, side) + 5);
     const align = side > 0 ? "start" : "end";
     return [textMark(note ? `${text}, ${note}` : text, x, at, fill, NUMBER_SIZE, { align })];
   });

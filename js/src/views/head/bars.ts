@@ -14,6 +14,7 @@
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
+import { otherSide, type Side, stateOf } from "../../ui/axis";
 import { MAX_COLOURS } from "../../ui/colors/palette";
 import { effectMarks, effectNumbers, endText } from "../../ui/effects/effects";
 import { type BarScale, barEnd, barGroupMarks } from "../../ui/plot/bars";
@@ -28,7 +29,6 @@ import {
   seriesTextColor,
   valueColor,
 } from "./line-plot";
-import { tokensOf } from "./state";
 
 /** Minimum room in pixels for bars beside a column of tokens. */
 const MIN_ROOM = 40;
@@ -154,13 +154,13 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
   const marks = groups.flatMap((group, g) =>
     barGroupMarks({
       scale: { zero: zero + g * room.distance, reach, end, signs, standing },
-      bars: column.labels.flatMap(({ middle }, token) => {
+      bars: column.labels.flatMap(({ middle, token }, position) => {
         return group.map(({ series }, lane) => {
-          const bar = strongestBar(linePlot, column, focus, token, series);
+          const bar = strongestBar(linePlot, column.side, focus, token, series);
           const from = middle + (lane - group.length / 2) * pitch;
           const name = lines.series[bar.series]?.name ?? "";
           const note = room.short ? name.replace("head ", "h ") : name;
-          return { token, middle, from, thick, ...bar, ...(series.length > 1 && { note }) };
+          return { position, middle, from, thick, ...bar, ...(series.length > 1 && { note }) };
         });
       }),
       ...{ line, axisAt: standing ? line[0] - 4 : line[1], step, quantity, palette },
@@ -176,19 +176,18 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
  */
 function strongestBar(
   linePlot: LinePlot,
-  column: Column,
+  side: Side,
   focus: number,
   token: number,
   allSeries: readonly number[],
 ) {
-  const index = column.window[0] + token;
-  const [query, key] = column.side === "key" ? [focus, index] : [index, focus];
+  const [query, key] = side === "key" ? [focus, token] : [token, focus];
   let [value, series] = [0, allSeries[0] ?? 0];
   for (const candidate of allSeries) {
     const number = drawnValue(linePlot, candidate, query, key);
     if (Math.abs(number) > Math.abs(value)) [value, series] = [number, candidate];
   }
-  const faded = linePlot.options.leftOut[key] === 1;
+  const faded = stateOf(linePlot.plan.axes.key, key) === "leftOut";
   return { value, series, faded, color: valueColor(linePlot, series, value) };
 }
 
@@ -209,7 +208,7 @@ function headingMarks(
   const { plan, layout, palette, quantity } = linePlot;
   const { barStart, barReach } = column;
   const besideKeys = column.side === "key";
-  const token = quoted(tokensOf(plan, besideKeys ? "query" : "key").text[focus] ?? "");
+  const token = quoted(plan.axes[otherSide(column.side)].tokens.text[focus] ?? "");
   const where = `${besideKeys ? "from" : "to"} ${token}`;
   const titles = [`${quantity.name} ${where}`, where, token];
   if (room.standing) {
@@ -259,8 +258,8 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
     ? [8, centre - 7, centre + 7]
     : [centre, 30, column.extent[1] + 8];
   const look: Partial<TextMark> = standing ? {} : { align: "middle" };
-  const bars = column.labels.map(({ middle }, token) => {
-    return { middle, value: effects.values[column.window[0] + token] ?? null };
+  const bars = column.labels.map(({ middle, token }) => {
+    return { middle, value: effects.values[token] ?? null };
   });
   const [form, at] = standing
     ? (["level", start + size + 8] as const)

@@ -8,6 +8,7 @@
  */
 
 import { zeroInWords } from "../../client/zeros";
+import { isComplete, isVisible, SIDES, type Side, shownTokens, stateOf } from "../../ui/axis";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { gatesInWords } from "../../ui/head-grid/gates";
@@ -42,7 +43,7 @@ import {
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { colorsSigns, drawnValue, focusOf, isRenormalized, type LinePlot } from "./line-plot";
 import { type Line, type Lines, MAX_LINES, MIN_VISIBLE, strongestLines } from "./lines";
-import { isInSight, type Plan, SIDES, type Side, tokensOf } from "./state";
+import type { Plan } from "./state";
 
 /** Name the drawn heads: "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
 function drawnInWords({ series }: Lines): string {
@@ -86,7 +87,7 @@ function weightInWords({ plan, lines, quantity }: LinePlot, line: Line, write = 
  * windows are ignored.
  */
 function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; anywhere: boolean } {
-  const { plan, options, lines, strongest } = plot;
+  const { plan, lines, strongest } = plot;
   const { query, key } = focusOf(plot);
   const isFree = (line: Line): boolean => query !== null || !isForced(plan, line.query);
   if (query === null && key === null)
@@ -95,17 +96,17 @@ function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; any
     const all = strongest.lists.flatMap(({ keys }) => keys);
     if (all.length > 0) return { weights: strongestLines(all, count), anywhere: true };
   }
-  const [first, last] = query === null ? plan.queryWindow : [query, query + 1];
-  const [start, stop] = key === null ? plan.keyWindow : [key, key + 1];
-  const weights: Line[] = [];
-  for (let series = 0; series < lines.series.length; series++)
-    for (let row = first; row < last; row++)
-      for (let column = start; column < stop; column++) {
+  const queries = query === null ? shownTokens(plan.axes.query) : [query];
+  const isIncluded = (token: number): boolean => stateOf(plan.axes.key, token) !== "leftOut";
+  const keys = key === null ? shownTokens(plan.axes.key).filter(isIncluded) : [key];
+  const weights = [...lines.series.keys()].flatMap((series) =>
+    queries.flatMap((row) =>
+      keys.flatMap((column): Line[] => {
         const weight = drawnValue(plot, series, row, column);
-        const isIncluded = key !== null || !options.leftOut[column];
-        if (isIncluded && Math.abs(weight) > 0)
-          weights.push({ series, query: row, key: column, weight });
-      }
+        return Math.abs(weight) > 0 ? [{ series, query: row, key: column, weight }] : [];
+      }),
+    ),
+  );
   return { weights: strongestLines(weights.filter(isFree), count), anywhere: false };
 }
 
@@ -174,13 +175,10 @@ function strongestLineInWords(plot: LinePlot): string {
   const [best] = strongestLines(free, 1);
   if (lines.drawn.length === 0) return "No line is drawn.";
   if (!best) return "";
-  if (name === "rank") {
-    const [start, stop] = plan.keyWindow;
-    const isWhole = stop - start === plan.keys.text.length;
+  if (name === "rank")
     return lines.series.length > 1
       ? ""
-      : bestKeyInWords(plan.keys.text, bestKeys(lines, plan), isWhole);
-  }
+      : bestKeyInWords(plan.keys.text, bestKeys(lines, plan), isComplete(plan.axes.key));
   if (signed) return `Largest ${name}: ${describe(best)}`;
   const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
@@ -195,18 +193,17 @@ function strongestLineInWords(plot: LinePlot): string {
 /** Describe the strongest weight of the highlighted query or key. */
 function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
   const { plan, quantity } = plot;
-  const { queryWindow, queries, keys } = plan;
+  const { queries, keys, axes } = plan;
   const { weights, anywhere } = strongestWeights(plot, 1);
   const [best] = weights;
   const isQuery = side === "query";
   const token = isQuery ? queryInWords(plot, index) : quotedAt(keys.text, index);
   if (!best) return strongestInWords(quantity, side, token, null);
   if (isQuery && isForced(plan, index)) return forcedInWords(token, quotedAt(keys.text, best.key));
-  const isPart = queryWindow[1] - queryWindow[0] < queries.text.length;
   const other = isQuery
-    ? quotedAt(keys.text, best.key) +
-      (isInSight(plan, "key", best.key) ? "" : " outside the window")
-    : quotedAt(queries.text, best.query) + (isPart ? " among the queries in sight" : "");
+    ? quotedAt(keys.text, best.key) + (isVisible(axes.key, best.key) ? "" : " outside the window")
+    : quotedAt(queries.text, best.query) +
+      (isComplete(axes.query) ? "" : " among the queries in sight");
   const weight = weightInWords(plot, best, anywhere ? writtenSmall : written);
   return strongestInWords(quantity, side, token, { token: other, weight });
 }
@@ -290,8 +287,9 @@ function pinsInWords(plan: Plan): string[] {
   return SIDES.flatMap((side) => {
     const index = side === "query" ? plan.token : plan.key;
     if (index === null) return [];
-    const outside = isInSight(plan, side, index) ? "" : ", outside the window";
-    return [`${side} ${quoted(tokensOf(plan, side).text[index] ?? "")}${outside}`];
+    const axis = plan.axes[side];
+    const outside = isVisible(axis, index) ? "" : ", outside the window";
+    return [`${side} ${quoted(axis.tokens.text[index] ?? "")}${outside}`];
   });
 }
 
@@ -324,9 +322,10 @@ export function coverage(plot: LinePlot, live: boolean): string {
     if (live) parts.push("The matrix view shows all ranks.");
   }
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
-  const keysOf = keysInWords(options.pair, plan.queries);
-  if (options.leaveOut.length > 0) {
-    const items = options.leaveOut.map((item) => {
+  const { pair, leaveOut } = plan.axes.key;
+  const keysOf = keysInWords(pair, plan.queries);
+  if (leaveOut.length > 0) {
+    const items = leaveOut.map((item) => {
       if (item === "special") return "special tokens";
       return item === "first" ? "first token" : quoted(plan.keys.text[item] ?? `#${item}`);
     });
@@ -366,7 +365,7 @@ export function subtitleOf(plan: Plan, plot: LinePlot | null): string {
   const parts = [stackName(baseName(plan.stack)), tokensInWords(plan)];
   if (plot) {
     const { error } = plot.weights;
-    const isDivided = error > 0 && isRenormalized(plot.options);
+    const isDivided = error > 0 && isRenormalized(plot);
     parts.push(precision(error, plan.stack) + (isDivided ? " before renormalising" : ""));
   }
   return parts.filter(Boolean).join(" · ");

@@ -7,6 +7,7 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { HEAD_VIEW_TRAITS, MAX_WHOLE_TEXT } from "../../client/traits";
+import { isComplete, neighbourOf, SIDES, type Side, sizeOf, windowAt } from "../../ui/axis";
 import { Control, Controls } from "../../ui/controls/declared";
 import { Chip, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
@@ -32,12 +33,7 @@ import {
   type HeadState,
   hasOneWindow,
   type Plan,
-  SIDES,
-  type Side,
-  tokensOf,
-  windowAround,
-  windowAt,
-  windowOf,
+  windowShowing,
   windowsShowing,
 } from "./state";
 import type { HeadStore } from "./store";
@@ -73,7 +69,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
       <TokenSearch
         search={store.search}
         matches={store.matches.value}
-        from={(side) => windowOf(plan, side)[0]}
+        from={(side) => neighbourOf(plan.axes[side], null, 1)}
         show={(side, index) => {
           assign(state, windowsShowing(plan, index, side));
           store.cursor.value = { side, index };
@@ -182,12 +178,13 @@ function WindowControl(props: {
   onChange: (window: Range) => void;
 }) {
   const { label, plan, side, onChange } = props;
-  const [start, stop] = windowOf(plan, side);
-  const texts = tokensOf(plan, side).text;
+  const { window, tokens } = plan.axes[side];
+  const [start, stop] = window;
+  const texts = tokens.text;
   const count = texts.length;
-  const size = stop - start;
+  const size = sizeOf(window);
   const range = `${counted(start)}–${counted(stop - 1)} of ${counted(count)}`;
-  const names = spanOf(texts, [start, stop], (text) => shortened(text, MAX_NAME));
+  const names = spanOf(texts, window, (text) => shortened(text, MAX_NAME));
   const sizes = [...new Set([...SIZES.filter((item) => item < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>
@@ -207,7 +204,9 @@ function WindowControl(props: {
       <select
         aria-label={`${label}: size of the window`}
         value={String(size)}
-        onChange={(event) => onChange(windowAt(start, Number(event.currentTarget.value), count))}
+        onChange={(event) =>
+          onChange(windowAt(start, Number(event.currentTarget.value), [0, count]))
+        }
       >
         {sizes.map((item) => (
           <option key={item} value={String(item)} selected={item === size}>
@@ -223,11 +222,8 @@ function WindowControl(props: {
 export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
   const together = useSignal(true);
-  const isLong = (side: Side): boolean => {
-    const [start, stop] = windowOf(plan, side);
-    const count = tokensOf(plan, side).text.length;
-    return count > MAX_WHOLE_TEXT || stop - start < count;
-  };
+  const isLong = (side: Side): boolean =>
+    plan.axes[side].tokens.text.length > MAX_WHOLE_TEXT || !isComplete(plan.axes[side]);
   if (!SIDES.some(isLong)) return null;
   const joined = together.value && hasOneWindow(plan);
   const moveBoth = (window: Range): void =>
@@ -253,7 +249,7 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
           value={joined}
           onChange={(on) => {
             together.value = on;
-            if (on) moveBoth(plan.queryWindow);
+            if (on) moveBoth(plan.axes.query.window);
           }}
         />
       )}
@@ -289,8 +285,8 @@ export function StrongestList({ context, store }: Omit<ControlProps, "plan">) {
     frame?.querySelector<HTMLElement>(".av-plot")?.focus();
   };
   const show = (key: number): void => {
-    const key_window = windowAround(plan, "key", key);
-    assign(state, { key, query_window: plan.queryWindow, key_window });
+    const key_window = windowShowing(plan, "key", key);
+    assign(state, { key, query_window: plan.axes.query.window, key_window });
   };
   return (
     <section

@@ -14,10 +14,11 @@ import type { Description } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { aspectRatios } from "../../draw/patches";
+import { type Axis, positionOf, SIDES, type Side, shownTokens } from "../../ui/axis";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
-import { type Plan, SIDES, type Side, tokensOf, windowOf } from "./state";
+import type { Plan } from "./state";
 
 /** Arguments of `layOut`. */
 export interface LayoutInput {
@@ -79,8 +80,9 @@ function standsUpright(text: string): boolean {
  */
 export type Direction = "level" | "rotated" | "upright";
 
-/** Label of a token. The label of an image patch has a height but no text. */
+/** Label of a position. The label of an image patch has a height but no text. */
 export interface TokenLabel extends Label {
+  token: number;
   direction: Direction;
   /** Centre of the token along the plot. */
   middle: number;
@@ -101,45 +103,42 @@ function tokenSizeOf({ horizontal, printed, width }: LayoutInput, count: number,
 type TokenSize = ReturnType<typeof tokenSizeOf>;
 
 /**
- * Return the labels of the queries or of the keys. `middleOf` returns the centre of a token along
- * the plot, given its index in the window.
+ * Return the labels of an axis. `middleOf` returns the centre of a position along the plot.
  */
 function labelsOf(
   input: LayoutInput,
-  side: Side,
+  axis: Axis,
   { step, size, limit }: TokenSize,
-  middleOf: (index: number) => number,
+  middleOf: (position: number) => number,
 ): TokenLabel[] {
   const font = fontOf({ size, font: "token" });
-  const tokens = tokensOf(input.plan, side);
-  const window = windowOf(input.plan, side);
+  const { tokens } = axis;
   const { horizontal } = input;
   const shapeOf = aspectRatios(tokens, input.description);
   // Length of a patch along the plot. There are gaps between patches, unless tokens are very close.
   const along = step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
-  const labels = tokens.text.slice(window[0], window[1]).map((text, index): Label => {
-    const shape = shapeOf?.(window[0] + index) ?? null;
-    if (shape === null) return fitLabel(text, limit, font, input.measure);
+  const labels = shownTokens(axis).map((token) => {
+    const shape = shapeOf?.(token) ?? null;
+    if (shape === null)
+      return { token, ...fitLabel(tokens.text[token] ?? "", limit, font, input.measure) };
     const stretch = clamp(shape, 1 / MAX_STRETCH, MAX_STRETCH);
     const [width, height] = horizontal ? [along, along / stretch] : [along * stretch, along];
-    return { text: "", cut: false, width, height };
+    return { token, text: "", cut: false, width, height };
   });
   // If one label of a horizontal layout is too wide, all labels are turned, except patches and very
   // short labels.
   const turned = horizontal && labels.some(({ width, height }) => !height && width > step - 5);
-  return labels.map((label, index) => {
+  return labels.map((label: Label & { token: number }, position) => {
     const isLevel = !turned || label.height || label.width <= Math.min(24, step - 4);
     const turnedDirection = standsUpright(label.text) ? "upright" : "rotated";
     const direction = isLevel ? "level" : turnedDirection;
-    return { ...label, direction, middle: middleOf(index) };
+    return { ...label, direction, middle: middleOf(position) };
   });
 }
 
-/** Return the value of `Column.answerIndex` for the queries or for the keys. */
-function answerIndexOf(plan: Plan, side: Side): number | null {
-  const [first, stop] = windowOf(plan, side);
-  const start = answerStart(tokensOf(plan, side));
-  return start !== null && start > first && start < stop ? start - first : null;
+/** Return the value of `Column.answerPosition` for an axis. */
+function answerPositionOf(axis: Axis): number | null {
+  return positionOf(axis, answerStart(axis.tokens)) || null;
 }
 
 /**
@@ -150,28 +149,28 @@ function answerIndexOf(plan: Plan, side: Side): number | null {
 function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: number) {
   const { step, size } = tokenSize;
   const { horizontal } = input;
-  const answerIndex = answerIndexOf(input.plan, side);
-  const labels = labelsOf(input, side, tokenSize, (index) => {
-    const gap = answerIndex !== null && index >= answerIndex ? ANSWER_GAP : 0;
-    return start + step / 2 + index * step + gap;
+  const axis = input.plan.axes[side];
+  const answerPosition = answerPositionOf(axis);
+  const labels = labelsOf(input, axis, tokenSize, (position) => {
+    const gap = answerPosition !== null && position >= answerPosition ? ANSWER_GAP : 0;
+    return start + step / 2 + position * step + gap;
   });
   const depths = labels.map(({ text, width, height, direction }) => {
     if (direction === "upright") return graphemes(text).length * (size + 1);
     return horizontal && direction === "level" ? (height ?? 0) : width;
   });
   return {
-    side,
-    window: windowOf(input.plan, side),
+    ...axis,
     labels,
     /** Font size of the labels. */
     size,
     /** Room of the labels across the plot. */
     depth: depths.reduce((most, depth) => Math.max(most, depth), horizontal ? size + 6 : 36),
     /**
-     * Index in the window of the first token that the model generated. A gap precedes this token.
-     * Null if the window shows only the prompt or only the answer.
+     * Position of the first token that the model generated. A gap precedes this token. Null if only
+     * the prompt or only the answer is visible.
      */
-    answerIndex,
+    answerPosition,
     /** Start and end of the tokens along the plot. */
     extent: [start, (labels.at(-1)?.middle ?? start) + step / 2] as const,
   };
@@ -220,10 +219,10 @@ export function layOut(input: LayoutInput) {
   const { plan, horizontal, width, printed } = input;
   const small = !horizontal && width < SMALL;
   const gap = small ? 7 : GAP;
-  const windows = SIDES.map((side) => windowOf(plan, side));
-  const count = Math.max(1, ...windows.map(([start, stop]) => stop - start));
+  const axes = SIDES.map((side) => plan.axes[side]);
+  const count = Math.max(1, ...axes.map(({ groups }) => groups.length));
   const margin = !horizontal ? HEADING : printed ? 48 : 74;
-  const hasAnswer = SIDES.some((side) => answerIndexOf(plan, side) !== null);
+  const hasAnswer = axes.some((axis) => answerPositionOf(axis) !== null);
   const answerGap = hasAnswer ? ANSWER_GAP : 0;
   const tokenSize = tokenSizeOf(input, count, width - margin - GAP - answerGap);
   const { step } = tokenSize;
@@ -290,5 +289,10 @@ export function layOut(input: LayoutInput) {
 }
 
 export type Layout = ReturnType<typeof layOut>;
-/** Queries or keys of the window, with their positions. */
+/** Axis of the queries or of the keys, with the places of its tokens. */
 export type Column = Layout["query"];
+
+/** Return the label of a visible token, which has the place of the token. */
+export function labelOf(column: Column, token: number): TokenLabel {
+  return column.labels[positionOf(column, token) as number] as TokenLabel;
+}

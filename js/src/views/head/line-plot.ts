@@ -6,6 +6,7 @@
  */
 
 import type { WeightBlock } from "../../client/source";
+import { indexIn, isWithin, rowOf, type Side } from "../../ui/axis";
 import { inkColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
@@ -13,7 +14,7 @@ import type { Focus, Images } from "../../ui/image/state";
 import { numbersInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout } from "./layout";
 import type { Line, LineOptions, Lines } from "./lines";
-import type { Plan, Side } from "./state";
+import type { Plan } from "./state";
 import type { StrongestKeys } from "./strongest";
 
 /** A query or a key. */
@@ -68,8 +69,9 @@ export interface LinePlot {
 /**
  * Return whether the drawn weights are renormalised, so that they differ from the model's weights.
  */
-export function isRenormalized({ renormalize, leaveOut, pair }: LineOptions): boolean {
-  return renormalize && (leaveOut.length > 0 || pair !== "all");
+export function isRenormalized({ plan, options }: Pick<LinePlot, "plan" | "options">): boolean {
+  const { leaveOut, pair } = plan.axes.key;
+  return options.renormalize && (leaveOut.length > 0 || pair !== "all");
 }
 
 /** Plot without pins, pointer, cursor and search. */
@@ -110,10 +112,9 @@ export function drawnValue(
   const { rows, columns, numReached } = plan;
   // No loaded query may attend to the key `numReached` or later keys.
   if (key >= numReached) return -0;
-  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
-    return Number.NaN;
-  const index = (query - rows[0]) * (columns[1] - columns[0]) + key - columns[0];
-  return lines.series[series]?.matrix[index] ?? 0;
+  if (!isWithin(rows, query) || !isWithin(columns, key)) return Number.NaN;
+  const { matrix } = lines.series[series] ?? {};
+  return (matrix && rowOf(matrix, plan, query)[indexIn(columns, key)]) ?? 0;
 }
 
 export function seriesColor({ lines: { series }, palette }: LinePlot, index: number): string {

@@ -1,21 +1,19 @@
 /** Selection of the drawn lines, and computation of their share of the weight. Pure functions. */
 
-import { type TokenFilter, topKeys, topRanks } from "../../client/requests/strongest";
+import { topKeys, topRanks } from "../../client/requests/strongest";
 import { combineHeads } from "../../client/signs";
 import type { WeightBlock } from "../../client/source";
 import { SCORED_ZERO } from "../../client/zeros";
-import type { Pair } from "../../ui/pairs";
-import type { Combine, LeaveOut, Plan } from "./state";
+import { rowOf, shownTokens, sizeOf, stateOf, type TokenState, tokenIn } from "../../ui/axis";
+import type { Combine, Plan } from "./state";
 
-/** Choices of the reader that determine the lines, and the tokens that they select. */
-export interface LineOptions extends TokenFilter {
+/** Choices of the reader that determine the lines of the visible tokens. */
+export interface LineOptions {
   combine: Combine;
   /** Number of strongest keys that are drawn per query and series, or null for all keys. */
   topK: number | null;
   /** Smallest absolute value that is drawn. */
   threshold: number;
-  leaveOut: readonly LeaveOut[];
-  pair: Pair;
   /**
    * Whether to divide each row by its sum over the included keys: keys that are not left out and
    * that are in the chosen text of a pair.
@@ -97,40 +95,33 @@ class LineCollector {
 /** Part of a plan that determines the lines. */
 export type LinesPlan = Pick<
   Plan,
-  "heads" | "chosen" | "rows" | "columns" | "numReached" | "queryWindow" | "keyWindow"
+  "heads" | "chosen" | "rows" | "columns" | "numReached" | "axes"
 > & { stack: Pick<Plan["stack"], "normalized" | "chooses_keys" | "measure"> };
 
-/**
- * Groups of the loaded keys: in the window, outside of it, left out, and not in the chosen text of a
- * pair.
- */
-const GROUPS = ["inSight", "outside", "leftOut", "otherPair"] as const;
+const STATES = ["inSight", "outside", "leftOut", "otherPair"] as const;
 
-type ByGroup<T> = Record<(typeof GROUPS)[number], T>;
+type ByState<T> = Record<TokenState, T>;
 
-function byGroup<T>(of: (group: (typeof GROUPS)[number]) => T): ByGroup<T> {
-  return Object.fromEntries(GROUPS.map((group) => [group, of(group)])) as ByGroup<T>;
+function byState<T>(of: (state: TokenState) => T): ByState<T> {
+  return Object.fromEntries(STATES.map((state) => [state, of(state)])) as ByState<T>;
 }
 
-/** Return the column indices of each group of keys in the loaded matrices. */
-function columnsByGroup({ columns, keyWindow }: LinesPlan, options: LineOptions) {
-  const groups = byGroup((): number[] => []);
-  for (let key = columns[0]; key < columns[1]; key++) {
-    const included = key >= keyWindow[0] && key < keyWindow[1] ? "inSight" : "outside";
-    const group = options.pairKeys[key] ? included : "otherPair";
-    groups[options.leftOut[key] ? "leftOut" : group].push(key - columns[0]);
-  }
+/** Return the column indices of the keys of each state in the loaded matrices. */
+function columnsByState({ columns, axes }: LinesPlan) {
+  const groups = byState((): number[] => []);
+  for (let column = 0; column < sizeOf(columns); column++)
+    groups[stateOf(axes.key, tokenIn(columns, column))].push(column);
   return groups;
 }
 
 /** Return the sum of the absolute weights of a row in some columns. */
-function sizeOf(row: Float32Array, columns: readonly number[]): number {
+function sizeIn(row: Float32Array, columns: readonly number[]): number {
   let sum = 0;
   for (const column of columns) sum += Math.abs(row[column] as number);
   return sum;
 }
 
-function sumOf({ inSight, outside, leftOut, otherPair }: ByGroup<number>): number {
+function sumOf({ inSight, outside, leftOut, otherPair }: ByState<number>): number {
   return inSight + outside + leftOut + otherPair;
 }
 
@@ -154,21 +145,21 @@ export function computeLines(
   weights: Pick<WeightBlock, "matrices" | "maximum" | "error">,
   options: LineOptions,
 ) {
-  const { rows, columns, queryWindow } = plan;
+  const { columns, axes } = plan;
   const { renormalize, topK, threshold } = options;
-  const numColumns = columns[1] - columns[0];
-  const groups = columnsByGroup(plan, options);
+  const groups = columnsByState(plan);
   const inSight = new Set(groups.inSight);
   const isInSight = (column: number): boolean => inSight.has(column);
   const included = [...groups.inSight, ...groups.outside];
   const excluded = [...groups.leftOut, ...groups.otherPair];
   // Whether all keys that may have a weight are loaded.
-  const wholeRows = columns[0] === 0 && columns[1] >= plan.numReached;
+  const [firstLoaded, stop] = columns;
+  const wholeRows = firstLoaded === 0 && stop >= plan.numReached;
   const shown = shownMatrices(plan, weights.matrices, options.combine);
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
   const sumToOne = plan.stack.normalized && !maxima;
   const faintest = MIN_VISIBLE * weights.maximum;
-  const allSums = byGroup(() => 0);
+  const allSums = byState(() => 0);
   const collected = new LineCollector();
   let total = 0;
   let faintSum = 0;
@@ -191,28 +182,28 @@ export function computeLines(
       total++;
       if (size <= collected.tooWeak) continue;
       const weight = (row[column] as number) / divisor;
-      collected.add({ series, query, key: columns[0] + column, weight, share });
+      collected.add({ series, query, key: tokenIn(columns, column), weight, share });
     }
   };
 
   const series = shown.map((item, index) => {
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
-    for (let query = queryWindow[0]; query < queryWindow[1]; query++) {
-      if (!options.pairQueries[query]) continue;
-      const start = (query - rows[0]) * numColumns;
-      const row = item.matrix.subarray(start, start + numColumns);
-      const sums = byGroup((group) => sizeOf(row, groups[group]));
+    for (const query of shownTokens(axes.query)) {
+      if (stateOf(axes.query, query) !== "inSight") continue;
+      const row = rowOf(item.matrix, plan, query);
+      const sums = byState((state) => sizeIn(row, groups[state]));
       // If the loaded keys sum to less than 1, the keys that are not loaded have the missing weight.
       if (!wholeRows && sumToOne) sums.outside += Math.max(0, 1 - sumOf(sums));
-      for (const group of GROUPS) allSums[group] += sums[group];
+      for (const state of STATES) allSums[state] += sums[state];
       // An incomplete row may have weight on keys that are not loaded, so it is not empty.
       if (sumOf(sums) === 0 && wholeRows) emptyQueries++;
       const remaining = sums.inSight + sums.outside;
       const divisor = renormalize && remaining > 0 ? remaining : 1;
       if (renormalize) {
-        for (const column of included) matrix[start + column] = (row[column] as number) / divisor;
+        const scaled = rowOf(matrix, plan, query);
+        for (const column of included) scaled[column] = (row[column] as number) / divisor;
         for (const column of excluded)
-          if (row[column] !== 0) matrix[start + column] = plan.stack.chooses_keys ? SCORED_ZERO : 0;
+          if (row[column] !== 0) scaled[column] = plan.stack.chooses_keys ? SCORED_ZERO : 0;
         // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, its error is
         // the error of the row's sum plus the errors of the excluded keys.
         const sumError = sumToOne

@@ -7,12 +7,19 @@
 
 import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
+import { SIDES, stateOf } from "../../ui/axis";
 import { graphemes } from "../../ui/text/labels";
 import { barMarks, keyEffectMarks } from "./bars";
-import { ANSWER_GAP, type Column, type Direction, type Layout, type TokenLabel } from "./layout";
+import {
+  ANSWER_GAP,
+  type Column,
+  type Direction,
+  type Layout,
+  labelOf,
+  type TokenLabel,
+} from "./layout";
 import { focusOf, hoveredSeries, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Line } from "./lines";
-import { SIDES, tokensOf } from "./state";
 
 /** Lines with an opacity below this one are one pixel wide. */
 const WEAK = 0.12;
@@ -44,8 +51,8 @@ function curves(linePlot: LinePlot, wider: number, isDrawn: (line: Line) => bool
     const own = drawn.filter((line) => line.series === series && Math.sign(line.weight) === sign);
     if (own.length === 0) return [];
     const numbers = (of: (line: Line) => number) => Float32Array.from(own, of);
-    const endOf = (index: number, { labels, window }: Column): number =>
-      (labels[index - window[0]] as TokenLabel).middle + (series - (count - 1) / 2) * spread;
+    const endOf = (token: number, column: Column): number =>
+      labelOf(column, token).middle + (series - (count - 1) / 2) * spread;
     const positions = {
       x0: numbers(() => layout.query.edge),
       y0: numbers(({ query }) => endOf(query, layout.query)),
@@ -167,11 +174,9 @@ function textBeside(
 
 /** Draw the tokens of one side, with their highlights and the areas that respond to the pointer. */
 function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
-  const { layout, palette, options, hoveredLine } = linePlot;
-  const { side, edge } = column;
+  const { layout, palette, hoveredLine } = linePlot;
+  const { side, edge, tokens } = column;
   const isQuery = side === "query";
-  const tokens = tokensOf(linePlot.plan, side);
-  const members = isQuery ? options.pairQueries : options.pairKeys;
   const special = new Set(tokens.special);
   const pinned = isQuery ? linePlot.token : linePlot.key;
   const focus = focusOf(linePlot)[side];
@@ -180,15 +185,15 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const marks: Mark[] = [];
   // Texts and highlighted patches, which may be larger than their rows, are above other marks.
   const front: Mark[] = [];
-  column.labels.forEach((label, offset) => {
-    const index = column.window[0] + offset;
-    const { middle } = label;
+  column.labels.forEach((label, position) => {
+    const { middle, token: index } = label;
     const isPinned = pinned === index;
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const bold = isPinned || focus === index || ends.includes(index);
     const lit = bold || isMatch;
-    const struck = !isQuery && options.leftOut[index] === 1;
-    const faded = (struck || members[index] === 0) && !lit;
+    const state = stateOf(column, index);
+    const struck = state === "leftOut";
+    const faded = state !== "inSight" && !lit;
     const box = labelBox(layout, column, label);
     if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 4 });
     if ((isPinned || focus === index) && !label.height) {
@@ -202,9 +207,9 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const meaning = { token: { side, index } };
     marks.push({ kind: "rect", ...transposed(area, layout.horizontal), meaning });
     if (label.height) {
-      const drawn = patchMarks(linePlot, column, index, { label, lit, faded, struck });
+      const drawn = patchMarks(linePlot, column, { label, lit, faded, struck });
       (lit ? front : marks).push(...drawn);
-    } else if (offset % layout.every === 0 || lit) {
+    } else if (position % layout.every === 0 || lit) {
       const isMuted = faded || (special.has(index) && !lit);
       const text = {
         ...({ kind: "text", text: label.text, font: "token", bold, struck } as const),
@@ -227,10 +232,10 @@ function headingMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
 
 /** Draw a rule and the word "answer" before the first token that the model generated. */
 function answerMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
-  const { answerIndex, edge, barStart } = column;
-  if (answerIndex === null) return [];
+  const { answerPosition, edge, barStart } = column;
+  if (answerPosition === null) return [];
   const { muted } = palette;
-  const { middle } = column.labels[answerIndex] as TokenLabel;
+  const { middle } = column.labels[answerPosition] as TokenLabel;
   const y = middle - layout.step / 2 - ANSWER_GAP + 5;
   const line = { kind: "line", x0: edge, y0: y, x1: barStart, y1: y, stroke: muted } as const;
   const word = { kind: "text", text: "answer", fill: muted, font: "text", size: 11.5 } as const;
@@ -261,12 +266,11 @@ const FADED = 0.35;
 function patchMarks(
   linePlot: LinePlot,
   column: Column,
-  index: number,
   look: { label: TokenLabel; lit: boolean; faded: boolean; struck: boolean },
 ): Mark[] {
-  const { layout, palette, images, plan } = linePlot;
+  const { layout, palette, images } = linePlot;
   const { label, lit, faded, struck } = look;
-  const patch = patchOf(tokensOf(plan, column.side), index);
+  const patch = patchOf(column.tokens, label.token);
   if (!patch || !label.height) return [];
   const grow = lit ? Math.max(1, MIN_LIT / label.height) : 1;
   const [width, height] = [label.width * grow, label.height * grow];

@@ -2,9 +2,9 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import type { Range } from "../../client/protocol";
 import { zeroInWords } from "../../client/zeros";
 import { hitTest } from "../../draw/marks";
+import { type Axis, nearestVisible, neighbourOf, type Side } from "../../ui/axis";
 import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
 import { findShortcut, recordShortcuts } from "../../ui/controls/shortcuts";
 import { effectText } from "../../ui/effects/effects";
@@ -13,7 +13,7 @@ import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { drawnValue, focusOf, type LinePlot, type TokenAt, valueColor } from "./line-plot";
-import { type HeadState, type Plan, type Side, tokensOf, windowOf, windowsShowing } from "./state";
+import { type HeadState, type Plan, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 
 /**
@@ -53,7 +53,7 @@ function hintOf(linePlot: LinePlot, { token, line }: Pointed): Omit<Hint, "x" | 
   const query = line?.query ?? (token?.side === "query" ? token.index : focus.query);
   const key = line?.key ?? (token?.side === "key" ? token.index : focus.key);
   const name = (side: Side, index: number): string =>
-    quoted(tokensOf(plan, side).text[index] ?? "");
+    quoted(plan.axes[side].tokens.text[index] ?? "");
   let title = token ? `${name(token.side, token.index)}, ${token.side} ${token.index}` : "";
   let rows: Hint["rows"] = [];
   if (query !== null && key !== null) {
@@ -72,34 +72,33 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
   const { state } = context;
   const { cursor, plan } = store;
   /**
-   * Return an action that calls `act` with the plan, the side of the cursor, and the window of this
-   * side. Without a cursor, the side is that of the queries.
+   * Return an action that calls `act` with the plan and the axis of the cursor. Without a cursor, it
+   * is the axis of the queries.
    */
-  const onSide = (act: (plan: Plan, side: Side, window: Range) => void) => () => {
+  const onSide = (act: (plan: Plan, axis: Axis) => void) => () => {
     const current = plan.peek();
-    const side = cursor.peek()?.side ?? "query";
-    if (current) act(current, side, windowOf(current, side));
+    if (current) act(current, current.axes[cursor.peek()?.side ?? "query"]);
   };
-  const within = (index: number, [first, stop]: Range): number =>
-    Math.max(first, Math.min(stop - 1, index));
-  const move = (by: number) =>
-    onSide((current, side, window) => {
-      const from = cursor.peek()?.index ?? (by > 0 ? window[0] - 1 : window[1]);
-      // A step of one token may leave the window, which then moves. Home and End stay in the window.
-      const all: Range = [0, tokensOf(current, side).text.length];
-      const index = within(from + by, Math.abs(by) > 1 ? window : all);
-      cursor.value = { side, index };
-      assign(state, windowsShowing(current, index, side));
-    });
+  const moveTo = (current: Plan, { side }: Axis, index: number): void => {
+    cursor.value = { side, index };
+    assign(state, windowsShowing(current, index, side));
+  };
+  // A step of one token may leave the window, which then moves.
+  const move = (by: 1 | -1) =>
+    onSide((current, axis) =>
+      moveTo(current, axis, neighbourOf(axis, cursor.peek()?.index ?? null, by)),
+    );
+  const toEnd = (end: 1 | -1) =>
+    onSide((current, axis) => moveTo(current, axis, neighbourOf(axis, null, end)));
   const toSide = (side: Side) =>
-    onSide((current) => {
-      const window = windowOf(current, side);
-      cursor.value = { side, index: within(cursor.peek()?.index ?? 0, window) };
+    onSide(({ axes }) => {
+      cursor.value = { side, index: nearestVisible(axes[side], cursor.peek()?.index ?? 0) };
     });
   const turnPage = (by: number) =>
-    onSide((current, side, [first, stop]) => {
+    onSide((current, { side, window, tokens }) => {
+      const [first, stop] = window;
       const middle = Math.floor((first + stop) / 2) + by * (stop - first);
-      const index = within(middle, [0, tokensOf(current, side).text.length]);
+      const index = Math.max(0, Math.min(tokens.text.length - 1, middle));
       assign(state, windowsShowing(current, index, side));
       cursor.value = null;
     });
@@ -135,7 +134,7 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
       ];
   return [
     ...arrows,
-    ["Home End", "first, last token in sight", { Home: move(-1e9), End: move(1e9) }],
+    ["Home End", "first, last token in sight", { Home: toEnd(1), End: toEnd(-1) }],
     ["Enter", "pin or unpin the token", { Enter: pin, " ": pin }],
     ["Esc", "clear pins", { Escape: unpin }],
     ...recordShortcuts(context),

@@ -8,15 +8,22 @@ import {
   MAX_WHOLE_TEXT,
   type StateOf,
 } from "../../client/traits";
+import {
+  type Axis,
+  type BySide,
+  bySide,
+  isVisible,
+  type Side,
+  sizeOf,
+  tokenAxis,
+  windowAround,
+} from "../../ui/axis";
+import { pairOf } from "../../ui/pairs";
 import type { RecordState, Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 
-export const SIDES = ["query", "key"] as const;
-export type Side = (typeof SIDES)[number];
-
 export type HeadState = RecordState & StateOf<typeof HEAD_VIEW_TRAITS>;
 export type Combine = HeadState["combine"];
-export type LeaveOut = HeadState["leave_out"][number];
 
 /**
  * Return `top_k` after a change of the stack. The default of the old stack is replaced by that of the
@@ -38,17 +45,15 @@ const MAX_WINDOW = 2000;
  */
 export function clipWindow(window: Range | null, count: number): Range {
   if (!window) return [0, count <= MAX_WHOLE_TEXT ? count : DEFAULT_WINDOW];
-  const start = Math.max(0, Math.min(window[0], count - 1));
-  const stop = Math.max(start + 1, Math.min(window[1], start + MAX_WINDOW));
+  const [first, last] = window;
+  const start = Math.max(0, Math.min(first, count - 1));
+  const stop = Math.max(start + 1, Math.min(last, start + MAX_WINDOW));
   return [start, Math.min(stop, count)];
 }
 
-/** Selected stack, layer and heads, with the displayed tokens and the weights to load. */
+/** Selected stack, layer and heads, with the visible tokens and the weights to load. */
 export interface Plan extends Selection {
-  /** Queries that the view shows. */
-  queryWindow: Range;
-  /** Keys that the view shows. */
-  keyWindow: Range;
+  axes: BySide<Axis>;
   /** Queries whose weights are loaded. */
   rows: Range;
   /** Keys whose weights are loaded. */
@@ -71,68 +76,55 @@ const MAX_COMPLETE_KEYS = 2048;
  */
 const ROWS_AT_ONCE = 64;
 
-/** Return the plan of a selection: its windows, and the queries and keys to load. */
-export function planOf(
-  selection: Selection,
-  state: Pick<HeadState, "query_window" | "key_window">,
-): Plan {
-  const { heads } = selection;
-  const numQueries = selection.queries.text.length;
-  const numKeys = selection.keys.text.length;
-  const queryWindow = clipWindow(state.query_window, numQueries);
-  const keyWindow = clipWindow(state.key_window, numKeys);
+/** Return the axes of a selection. They show the tokens in the windows of the traits. */
+function axesOf(selection: Selection, state: PlanState): BySide<Axis> {
+  const tokens = { query: selection.queries, key: selection.keys };
+  // Signed numbers are not shares of 1, so no keys can be left out.
+  const leaveOut = selection.stack.signed ? [] : state.leave_out;
+  const pair = pairOf(selection, state.pair);
+  return bySide((side) => {
+    const window = clipWindow(state[`${side}_window`], tokens[side].text.length);
+    return tokenAxis(side, tokens[side], window, { leaveOut, pair });
+  });
+}
+
+export type PlanState = Pick<HeadState, "query_window" | "key_window" | "leave_out" | "pair">;
+
+/** Return the plan of a selection: its axes, and the queries and keys to load. */
+export function planOf(selection: Selection, state: PlanState): Plan {
+  const axes = axesOf(selection, state);
+  const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
+  const [first, stop] = axes.query.window;
   let rows: Range = [
-    Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
-    Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
+    Math.floor(first / ROWS_AT_ONCE) * ROWS_AT_ONCE,
+    Math.min(numQueries, Math.ceil(stop / ROWS_AT_ONCE) * ROWS_AT_ONCE),
   ];
   const { causal, key_tokens } = selection.stack;
   const numReached = causal && key_tokens === null ? rows[1] : numKeys;
   let columns: Range = [0, numReached];
-  const tooLong = numKeys > MAX_COMPLETE_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
+  const tooLong = numKeys > MAX_COMPLETE_KEYS && sizeOf(axes.key.window) < numKeys;
   // Load only the window if complete rows would be too large. With complete rows, the weight
   // outside the window is known and the window can move without a request.
-  if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > MAX_COMPLETE) {
-    rows = queryWindow;
-    columns = keyWindow;
+  if (tooLong || selection.heads.length * sizeOf(rows) * numKeys > MAX_COMPLETE) {
+    rows = axes.query.window;
+    columns = axes.key.window;
   }
-  return { ...selection, queryWindow, keyWindow, rows, columns, numReached };
-}
-
-export function windowOf(plan: Pick<Plan, "queryWindow" | "keyWindow">, side: Side): Range {
-  return side === "query" ? plan.queryWindow : plan.keyWindow;
-}
-
-export function tokensOf<Tokens>(of: { queries: Tokens; keys: Tokens }, side: Side): Tokens {
-  return side === "query" ? of.queries : of.keys;
-}
-
-/** Return a window of `size` tokens that begins at `start`, or as near as `count` tokens allow. */
-export function windowAt(start: number, size: number, count: number): Range {
-  const fitting = Math.min(size, count);
-  const first = Math.max(0, Math.min(count - fitting, start));
-  return [first, first + fitting];
-}
-
-/** Return whether a token is in the window of its side. */
-export function isInSight(plan: Plan, side: Side, index: number): boolean {
-  const [start, stop] = windowOf(plan, side);
-  return index >= start && index < stop;
+  return { ...selection, axes, rows, columns, numReached };
 }
 
 /**
- * Return the window of the queries or of the keys. If the token is not in it, move the window so
+ * Return the window of the queries or of the keys. If the token is not visible, move the window so
  * that the token is in its middle.
  */
-export function windowAround(plan: Plan, side: Side, index: number): Range {
-  const window = windowOf(plan, side);
-  if (isInSight(plan, side, index)) return window;
-  const size = window[1] - window[0];
-  return windowAt(index - Math.floor(size / 2), size, tokensOf(plan, side).text.length);
+export function windowShowing({ axes }: Plan, side: Side, index: number): Range {
+  const { window, tokens } = axes[side];
+  if (isVisible(axes[side], index)) return window;
+  return windowAround(index, sizeOf(window), [0, tokens.text.length]);
 }
 
 /** Return whether queries and keys have a common window: the same range of the same tokens. */
-export function hasOneWindow({ stack, queryWindow, keyWindow }: Plan): boolean {
-  return stack.key_tokens === null && same(queryWindow, keyWindow);
+export function hasOneWindow({ stack, axes }: Plan): boolean {
+  return stack.key_tokens === null && same(axes.query.window, axes.key.window);
 }
 
 /**
@@ -145,17 +137,18 @@ export function windowsShowing(
   side: Side = "query",
 ): Partial<HeadState> {
   // If no window moves, change no trait. A trait that is null must stay null.
-  if (isInSight(plan, side, index)) return {};
-  const moved = windowAround(plan, side, index);
+  const { query, key } = plan.axes;
+  if (isVisible(plan.axes[side], index)) return {};
+  const moved = windowShowing(plan, side, index);
   if (hasOneWindow(plan)) return { query_window: moved, key_window: moved };
-  return { query_window: plan.queryWindow, key_window: plan.keyWindow, [`${side}_window`]: moved };
+  return { query_window: query.window, key_window: key.window, [`${side}_window`]: moved };
 }
 
-/** Return the fields of a plan that determine the requested weights and the drawn lines. */
-export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
-  const { rows, columns, queryWindow, keyWindow } = plan;
+/** Return the fields of a plan that determine the requested weights and the drawn tokens. */
+export function partOf({ stack, layer, heads, chosen, rows, columns, axes }: Plan) {
   const noneChosen = chosen.length === 0;
-  return { stack: stack.name, layer, heads, noneChosen, rows, columns, queryWindow, keyWindow };
+  const groups = bySide((side) => axes[side].groups);
+  return { stack: stack.name, layer, heads, noneChosen, rows, columns, groups };
 }
 
 /**
@@ -164,7 +157,7 @@ export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
  */
 export async function load(source: Source, plan: Plan, signal: AbortSignal) {
   const { layer, rows, columns, stack, allHeads } = plan;
-  const numWeights = (rows[1] - rows[0]) * (columns[1] - columns[0]);
+  const numWeights = sizeOf(rows) * sizeOf(columns);
   // The reader can then choose another head without delay.
   const all = !source.transport.live && allHeads.length * numWeights <= MAX_PRELOADED;
   const heads = all ? allHeads : plan.heads;

@@ -1,18 +1,17 @@
 /** Signals of the head view. They compute the drawn scene and its captions from the traits. */
 
 import { batch, computed, type Signal, signal, untracked } from "@preact/signals";
-import { tokenFilter } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
+import { isVisible, type LeaveOut, type Side } from "../../ui/axis";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { createImagePanel, type ImagePanel } from "../../ui/image/store";
-import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { createLostWeight } from "../../ui/view/lost-weight";
-import { assign } from "../../ui/view/state";
+import { assign, follow } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
 import { layOut } from "./layout";
 import {
@@ -25,17 +24,7 @@ import {
 } from "./line-plot";
 import { computeLines, type LineOptions } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
-import {
-  type HeadState,
-  isInSight,
-  type LeaveOut,
-  load,
-  type Plan,
-  partOf,
-  planOf,
-  type Side,
-  windowsShowing,
-} from "./state";
+import { type HeadState, load, type Plan, partOf, planOf, windowsShowing } from "./state";
 import { createStrongest } from "./strongest";
 
 export function createHeadStore(context: ViewContext<HeadState>) {
@@ -48,18 +37,25 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const search = signal("");
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
-  const plan = computed<Plan | null>(() => {
-    const { query_window, key_window } = state;
-    const windows = { query_window: query_window.value, key_window: key_window.value };
-    return record.selection.value && planOf(record.selection.value, windows);
-  });
+  const { query_window, key_window, leave_out, pair } = state;
+  const plan = computed<Plan | null>(
+    () =>
+      record.selection.value &&
+      planOf(record.selection.value, follow({ query_window, key_window, leave_out, pair })),
+  );
 
   // `partOf` leaves out the pins, because a change of a pin must not request weights again.
   const requestedPart = computed(() => plan.value && partOf(plan.value));
   const reply = record.answer(requestedPart, (_, signal) =>
     load(source, untracked(() => plan.value) as Plan, signal),
   );
-  const loaded = computed(() => reply.latest.value?.answer ?? null);
+  const loaded = computed(() => {
+    const answer = reply.latest.value?.answer;
+    if (!answer) return null;
+    const { query, key } = answer.plan.axes;
+    const windows = { query_window: query.window, key_window: key.window };
+    return { ...answer, plan: planOf(answer.plan, { ...windows, ...follow({ leave_out, pair }) }) };
+  });
   // The pins have separate signals. If the plot depended on the requested plan, a change of the
   // layer would redraw the old lines before the new weights are loaded.
   const token = computed(() => plan.value?.token ?? null);
@@ -71,10 +67,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
     const { plan: drawn } = loaded.value;
-    const leaveOut = drawn.stack.signed ? [] : state.leave_out.value;
-    const pair = pairOf(drawn, state.pair.value);
     return {
-      ...{ leaveOut, pair, ...tokenFilter(drawn, leaveOut, pair) },
       combine: state.combine.value,
       topK: state.top_k.value,
       threshold: state.threshold.value,
@@ -103,7 +96,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     const vertical = state.orientation.value === "vertical";
     const drawn = loaded.value?.plan;
     const isPinned = (side: Side, index: number | null): boolean =>
-      drawn !== undefined && index !== null && isInSight(drawn, side, index);
+      drawn !== undefined && isVisible(drawn.axes[side], index);
     const sides: Side[] = [];
     if (!printed || isPinned("query", token.value)) sides.push("key");
     if ((!printed && vertical) || isPinned("key", key.value)) sides.push("query");
@@ -142,7 +135,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     const plot = basePlot.value;
     if (!plot) return null;
     const ifInSight = (side: Side, index: number | null): number | null =>
-      index !== null && isInSight(plot.plan, side, index) ? index : null;
+      isVisible(plot.plan.axes[side], index) ? index : null;
     return {
       ...plot,
       plan: { ...plot.plan, token: token.value, key: key.value, asQuery: asQuery.value },
@@ -155,7 +148,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   /** Plot with pins and the keyboard cursor. It does not depend on the pointer. */
   const spoken = computed<LinePlot | null>(() => {
     const at = cursor.value;
-    if (!pinned.value || !at || !isInSight(pinned.value.plan, at.side, at.index))
+    if (!pinned.value || !at || !isVisible(pinned.value.plan.axes[at.side], at.index))
       return pinned.value;
     return { ...pinned.value, cursor: at };
   });
@@ -244,7 +237,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     });
   });
   const note = computed(() =>
-    store.basePlot.value && isRenormalized(store.basePlot.value.options)
+    store.basePlot.value && isRenormalized(store.basePlot.value)
       ? "Over the image are the model’s own weights, not renormalised."
       : "",
   );

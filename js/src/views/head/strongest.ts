@@ -3,7 +3,7 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { StrongestRequest } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
-import { pairOf } from "../../ui/pairs";
+import { isComplete } from "../../ui/axis";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Line } from "./lines";
 import type { HeadState, Plan } from "./state";
@@ -30,9 +30,8 @@ export function createStrongest(
 ): ReadonlySignal<StrongestKeys | null> {
   const request = computed<StrongestRequest | null>(() => {
     if (!plan.value) return null;
-    const { stack, layer, heads, chosen, token, keyWindow, keys } = plan.value;
-    const showsAllKeys = keyWindow[1] - keyWindow[0] === keys.text.length;
-    if (token === null || showsAllKeys) return null;
+    const { stack, layer, heads, chosen, token, axes } = plan.value;
+    if (token === null || isComplete(axes.key)) return null;
     const how = state.combine.value;
     const combined = how === "separate" && chosen.length === 0 ? "mean" : how;
     const combine = heads.length === 1 ? "separate" : combined;
@@ -40,8 +39,8 @@ export function createStrongest(
       ...{ stack: stack.name, layer, rows: [token, token + 1], k: KEYS_PER_MATRIX },
       heads: combine === "separate" ? heads.slice(0, MAX_LISTS) : heads,
       combine,
-      leave_out: stack.signed ? [] : state.leave_out.value,
-      pair: pairOf(plan.value, state.pair.value),
+      leave_out: [...axes.key.leaveOut],
+      pair: axes.key.pair,
     };
   });
   const { current: answer } = record.answer(request, (current, ended) => {
@@ -51,7 +50,7 @@ export function createStrongest(
   return computed(() => {
     if (!answer.value) return null;
     const { rows, matrices } = answer.value;
-    const query = rows[0];
+    const [query] = rows;
     const renormalize = state.renormalize.value && !plan.value?.stack.signed;
     const lists = matrices.map((matrix, series) => {
       const divisor = (renormalize && matrix.sums[0]) || 1;

@@ -33,9 +33,9 @@ describe("the scale of bars", () => {
     const numbers = (values: number[], step: number) =>
       barGroupMarks({
         scale: { zero: 0, reach: 30, end: 1, standing: true },
-        bars: values.map((value, token) => {
-          const middle = (token + 0.5) * step;
-          return { value, token, middle, from: middle - 1, thick: 2, color: "#000000" };
+        bars: values.map((value, position) => {
+          const middle = (position + 0.5) * step;
+          return { value, position, middle, from: middle - 1, thick: 2, color: "#000000" };
         }),
         ...{ line: [0, values.length * step], axisAt: -16, step, minProminent: 0.005, palette },
         quantity: quantityOf({ maximum: 1 }),

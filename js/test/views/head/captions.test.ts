@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
+import type { LeaveOut } from "../../../src/ui/axis";
 import {
   formatShare,
   formatWeight,
@@ -21,8 +22,7 @@ import {
   type Plan,
   planOf,
   topKAfter,
-  windowAround,
-  windowAt,
+  windowShowing,
 } from "../../../src/views/head/state";
 import { sentences, stackOf, tokensOf } from "../../builders";
 import { HEAD_DEFAULTS } from "../../defaults";
@@ -82,9 +82,8 @@ describe("requests", () => {
     ]);
     expect(clipWindow([0, 131_072], 131_072)).toEqual([0, 2000]);
     expect(clipWindow([500, 600], 200)).toEqual([199, 200]);
-    expect(windowAt(936, 100, 1000)).toEqual([900, 1000]);
     const plan = planWith({}, [0]);
-    const around = [1030, 500, 1999].map((key) => windowAround(plan, "key", key));
+    const around = [1030, 500, 1999].map((key) => windowShowing(plan, "key", key));
     expect(around).toEqual([
       [1000, 1064],
       [468, 532],
@@ -150,12 +149,13 @@ describe("the share of the weight that is drawn", () => {
   };
   /** Return the caption of a plot with the given options, properties of lines, and pins. */
   const drawn = (
-    options: Partial<LineOptions>,
+    { leaveOut = [], ...options }: Partial<LineOptions> & { leaveOut?: LeaveOut[] },
     lines: Partial<Lines> = {},
     pins: Partial<Plan> = {},
     quantity: { quantity?: Quantity } = {},
   ): string => {
-    const plot = plotOf({ heads: [EVEN], options: { topK: 3, ...options } }, quantity);
+    const input = { heads: [EVEN], options: { topK: 3, ...options }, leaveOut };
+    const plot = plotOf(input, quantity);
     const numbers = { shares, total: 100, invisibleShare: 0 };
     Object.assign(plot, {
       lines: { ...plot.lines, ...numbers, ...lines },

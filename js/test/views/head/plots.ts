@@ -2,6 +2,7 @@
 
 import type { Range, StackDescription } from "../../../src/client/protocol";
 import type { WeightBlock } from "../../../src/client/source";
+import { type LeaveOut, tokenAxis } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { quantityOf } from "../../../src/ui/text/captions";
 import { selectionOf } from "../../../src/ui/view/record";
@@ -17,15 +18,19 @@ import { type HeadState, planOf } from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
 import { HEAD_DEFAULTS } from "../../defaults";
 
-type WindowNames = "queryWindow" | "keyWindow";
-
 /** Weights, and the part of a plan that says which ones they are. */
 export type Weights = Pick<WeightBlock, "matrices" | "maximum" | "error"> & {
   normalized: boolean;
-} & Omit<LinesPlan, "stack" | "chosen" | WindowNames>;
+} & Omit<LinesPlan, "stack" | "chosen" | "axes">;
 
-/** Options of the lines, and the windows. */
-export type Options = LineOptions & Pick<LinesPlan, WindowNames>;
+/** Options of the lines, and the windows, the left-out keys and the texts of a pair. */
+export interface Options extends LineOptions {
+  queryWindow: Range;
+  keyWindow: Range;
+  leftOut: Uint8Array;
+  pairQueries: Uint8Array;
+  pairKeys: Uint8Array;
+}
 
 /** Return exact weights. `matrices` is indexed by [head][query][key]. */
 export function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights {
@@ -49,16 +54,21 @@ export function optionsOf(size: number, more: Partial<Options> = {}): Options {
   return {
     ...{ combine: "separate", topK: null, threshold: 0, renormalize: false },
     ...{ leftOut: new Uint8Array(size), pairQueries: all, pairKeys: all },
-    ...{ leaveOut: [], pair: "all" },
     ...{ queryWindow: [0, size], keyWindow: [0, size], ...more },
   };
 }
 
 export function linesOf(weights: Weights, options: Options, noneChosen = false): Lines {
-  const { queryWindow, keyWindow } = options;
+  const { queryWindow, keyWindow, leftOut, pairQueries, pairKeys } = options;
+  const tokens = tokensOf(Array.from(leftOut, (_, i) => `t${i}`));
+  const filter = { leaveOut: [], pair: "all" } as const;
+  const axes = {
+    query: { ...tokenAxis("query", tokens, queryWindow, filter), members: pairQueries },
+    key: { ...tokenAxis("key", tokens, keyWindow, filter), leftOut, members: pairKeys },
+  };
   const chosen = noneChosen ? [] : weights.heads;
   const stack = { normalized: weights.normalized };
-  return computeLines({ ...weights, queryWindow, keyWindow, chosen, stack }, weights, options);
+  return computeLines({ ...weights, axes, chosen, stack }, weights, options);
 }
 
 interface PlotInput {
@@ -68,17 +78,18 @@ interface PlotInput {
   stack?: Partial<StackDescription>;
   orientation?: HeadState["orientation"];
   options?: Partial<LineOptions>;
+  leaveOut?: LeaveOut[];
 }
 
 /** Return a plot with the lines of all weights. */
 export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot {
-  const { heads, orientation = "vertical" } = input;
+  const { heads, orientation = "vertical", leaveOut = [] } = input;
   const tokens = tokensOf((heads[0] ?? []).map((_, i) => `t${i}`));
   const stack = stackOf({
     ...{ query_tokens: tokens, layers: [0], heads_per_layer: [heads.length], ...input.stack },
   });
   const window = input.window ?? null;
-  const state = { ...HEAD_DEFAULTS, query_window: window, key_window: window };
+  const state = { ...HEAD_DEFAULTS, query_window: window, key_window: window, leave_out: leaveOut };
   const chosen = { heads: heads.map((_, head) => head) };
   const selection = selectionOf({ model: "", notes: [], stacks: [stack] }, { ...state, ...chosen });
   const plan = planOf(selection, state);

@@ -1,0 +1,178 @@
+/**
+ * Axis of a plot: the visible queries or the visible keys, in the order of the plot. Every part of
+ * a view that shows or names tokens takes them from the axis, so that all parts agree on which
+ * tokens are visible, left out or merged.
+ *
+ * A position is the index of a place along the axis. It shows one token, or successive tokens that
+ * are merged. A token is always named by its index in the text. All functions are pure.
+ */
+
+import type { Range, TokenList } from "../client/protocol";
+import { leftOutKeys, pairMembers } from "../client/requests/strongest";
+import type { Pair } from "./pairs";
+
+export type Side = "query" | "key";
+export const SIDES = ["query", "key"] as const;
+
+/** A value for the queries and one for the keys. */
+export type BySide<T> = Record<Side, T>;
+
+export function bySide<T>(make: (side: Side) => T): BySide<T> {
+  return { query: make("query"), key: make("key") };
+}
+
+export function otherSide(side: Side): Side {
+  return side === "query" ? "key" : "query";
+}
+
+/** Entry of the keys to leave out: special tokens, the first token, or the index of a key. */
+export type LeaveOut = "special" | "first" | number;
+
+export interface Axis {
+  side: Side;
+  /** All tokens of the side, including those that are not visible. */
+  tokens: TokenList;
+  /** Range of tokens that the view shows. */
+  window: Range;
+  /** Tokens at each position. */
+  groups: readonly Range[];
+  /** Which keys the reader leaves out, and which texts of a pair the reader chose. */
+  leaveOut: readonly LeaveOut[];
+  pair: Pair;
+  /** 1 for each token that is left out. Undefined if no token can be left out. */
+  leftOut?: Uint8Array;
+  /** 1 for each token of the chosen text. Undefined if the axis shows no other tokens. */
+  members?: Uint8Array;
+}
+
+export function sizeOf([start, stop]: Range): number {
+  return stop - start;
+}
+
+/** Return the index of a token in a range of tokens. */
+export function indexIn([start]: Range, token: number): number {
+  return token - start;
+}
+
+/** Return the token at an index in a range of tokens. */
+export function tokenIn([start]: Range, index: number): number {
+  return start + index;
+}
+
+export function isWithin([start, stop]: Range, token: number): boolean {
+  return token >= start && token < stop;
+}
+
+/** Return the numbers of a query in a matrix of the queries `rows` and the keys `columns`. */
+export function rowOf(
+  matrix: Float32Array,
+  { rows, columns }: { rows: Range; columns: Range },
+  query: number,
+): Float32Array {
+  const start = indexIn(rows, query) * sizeOf(columns);
+  return matrix.subarray(start, start + sizeOf(columns));
+}
+
+/** Divide a range of tokens into groups of `size` tokens. The last group may have fewer. */
+export function groupsOf([first, stop]: Range, size = 1): Range[] {
+  return Array.from({ length: Math.ceil((stop - first) / size) }, (_, position) => {
+    const start = first + position * size;
+    return [start, Math.min(stop, start + size)];
+  });
+}
+
+/** Return an axis with one token per position. Only keys are left out. */
+export function tokenAxis(
+  side: Side,
+  tokens: TokenList,
+  window: Range,
+  { leaveOut, pair }: Pick<Axis, "leaveOut" | "pair">,
+): Axis {
+  const leftOut = leftOutKeys(tokens, side === "key" ? leaveOut : []);
+  const members = pairMembers(tokens, pair, side);
+  return { side, tokens, window, groups: groupsOf(window), leaveOut, pair, leftOut, members };
+}
+
+/** Return the tokens at a position. */
+export function tokensAt({ groups }: Pick<Axis, "groups">, position: number): Range {
+  return groups[position] as Range;
+}
+
+/** Return the first token at each position. */
+export function shownTokens({ groups }: Pick<Axis, "groups">): number[] {
+  return groups.map(([first]) => first);
+}
+
+/** Return the last position whose tokens do not begin after a token, or -1 if all begin after it. */
+function positionBefore({ groups }: Pick<Axis, "groups">, token: number): number {
+  let [low, high] = [-1, groups.length - 1];
+  while (low < high) {
+    const middle = Math.floor((low + high + 1) / 2);
+    if ((groups[middle] as Range)[0] <= token) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/** Return the position of a token, or null if the token is not visible. */
+export function positionOf(axis: Pick<Axis, "groups">, token: number | null): number | null {
+  if (token === null) return null;
+  const position = positionBefore(axis, token);
+  const group = axis.groups[position];
+  return group && token < group[1] ? position : null;
+}
+
+/** Return a token if it is visible, otherwise the nearest visible token before it or the first. */
+export function nearestVisible(axis: Pick<Axis, "groups">, token: number): number {
+  const [first, stop] = tokensAt(axis, Math.max(0, positionBefore(axis, token)));
+  return Math.max(first, Math.min(stop - 1, token));
+}
+
+/**
+ * Return the token one position after a token (`by` is 1) or before it (-1). At an end of the axis,
+ * it is the next token of the text, which is not visible. Without a token, begin at an end.
+ */
+export function neighbourOf(axis: Axis, token: number | null, by: 1 | -1): number {
+  const { groups, tokens } = axis;
+  if (token === null) return tokensAt(axis, by > 0 ? 0 : groups.length - 1)[0];
+  const position = positionOf(axis, token);
+  const next = position === null ? undefined : groups[position + by];
+  return next ? next[0] : Math.max(0, Math.min(tokens.text.length - 1, token + by));
+}
+
+export function isVisible(axis: Pick<Axis, "groups">, token: number | null): boolean {
+  return positionOf(axis, token) !== null;
+}
+
+/** Return whether the axis shows the whole text, not only a window. */
+export function isComplete({ window, tokens }: Pick<Axis, "window" | "tokens">): boolean {
+  return sizeOf(window) === tokens.text.length;
+}
+
+/** Whether and how a token takes part in a plot. */
+export type TokenState = "leftOut" | "otherPair" | "inSight" | "outside";
+
+/**
+ * Return the state of a token: left out by the reader, not in the chosen text of a pair, visible, or
+ * not visible.
+ */
+export function stateOf(axis: Axis, token: number): TokenState {
+  if (axis.leftOut?.[token]) return "leftOut";
+  if (axis.members?.[token] === 0) return "otherPair";
+  return isVisible(axis, token) ? "inSight" : "outside";
+}
+
+/**
+ * Return a window of `size` tokens that begins at `start`. If it would extend beyond the range
+ * `within`, move it into this range. It is smaller if the range has fewer tokens.
+ */
+export function windowAt(start: number, size: number, [first, stop]: Range): Range {
+  const fitting = Math.min(size, stop - first);
+  const begin = Math.max(first, Math.min(stop - fitting, start));
+  return [begin, begin + fitting];
+}
+
+/** Return a window of `size` tokens with a token in its middle, moved into the range `within`. */
+export function windowAround(token: number, size: number, within: Range): Range {
+  return windowAt(token - Math.floor(size / 2), size, within);
+}
