@@ -63,6 +63,11 @@ export function isWithin([start, stop]: Range, token: number): boolean {
   return token >= start && token < stop;
 }
 
+/** Return whether a range contains another one. */
+export function contains([start, stop]: Range, [first, last]: Range): boolean {
+  return start <= first && stop >= last;
+}
+
 /** Return the numbers of a query in a matrix of the queries `rows` and the keys `columns`. */
 export function rowOf(
   matrix: Float32Array,
@@ -98,9 +103,21 @@ export function tokensAt({ groups }: Pick<Axis, "groups">, position: number): Ra
   return groups[position] as Range;
 }
 
+/** Return the first token at a position. */
+export function tokenAt(axis: Pick<Axis, "groups">, position: number): number {
+  return tokensAt(axis, position)[0];
+}
+
 /** Return the first token at each position. */
 export function shownTokens({ groups }: Pick<Axis, "groups">): number[] {
   return groups.map(([first]) => first);
+}
+
+/** Return all visible tokens. */
+export function visibleTokens({ groups }: Pick<Axis, "groups">): number[] {
+  return groups.flatMap((group) =>
+    Array.from({ length: sizeOf(group) }, (_, index) => tokenIn(group, index)),
+  );
 }
 
 /** Return the last position whose tokens do not begin after a token, or -1 if all begin after it. */
@@ -134,10 +151,15 @@ export function nearestVisible(axis: Pick<Axis, "groups">, token: number): numbe
  */
 export function neighbourOf(axis: Axis, token: number | null, by: 1 | -1): number {
   const { groups, tokens } = axis;
-  if (token === null) return tokensAt(axis, by > 0 ? 0 : groups.length - 1)[0];
+  if (token === null) return tokenAt(axis, by > 0 ? 0 : groups.length - 1);
   const position = positionOf(axis, token);
   const next = position === null ? undefined : groups[position + by];
   return next ? next[0] : Math.max(0, Math.min(tokens.text.length - 1, token + by));
+}
+
+/** Return the positions whose first token is in a range of tokens. */
+export function positionsIn(axis: Pick<Axis, "groups">, [start, stop]: Range): Range {
+  return [positionBefore(axis, start - 1) + 1, positionBefore(axis, stop - 1) + 1];
 }
 
 export function isVisible(axis: Pick<Axis, "groups">, token: number | null): boolean {
@@ -147,6 +169,11 @@ export function isVisible(axis: Pick<Axis, "groups">, token: number | null): boo
 /** Return whether the axis shows the whole text, not only a window. */
 export function isComplete({ window, tokens }: Pick<Axis, "window" | "tokens">): boolean {
   return sizeOf(window) === tokens.text.length;
+}
+
+/** Return whether a token is visible and is not the first visible token. */
+export function isInside(axis: Pick<Axis, "groups">, token: number): boolean {
+  return isVisible(axis, token) && token > tokenAt(axis, 0);
 }
 
 /** Whether and how a token takes part in a plot. */

@@ -7,6 +7,20 @@
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import { topKeys, topRanks } from "../../client/requests/strongest";
 import { zeroInWords } from "../../client/zeros";
+import {
+  type Axis,
+  contains,
+  indexIn,
+  isComplete,
+  isVisible,
+  otherSide,
+  SIDES,
+  type Side,
+  sizeOf,
+  tokenAt,
+  tokenIn,
+  tokensAt,
+} from "../axis";
 import { LOG_FLOOR } from "../colors/color-scales";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
 import { roundedUp } from "../exports/csv";
@@ -45,17 +59,7 @@ import type { Selection } from "../view/record";
 import { baseName, changedInWords } from "../what-if/changed-run";
 import { type HeatMap, hatchesCells, type Line, notChosenCells } from "./marks";
 import type { Grid } from "./tiles";
-import {
-  type Axis,
-  isPooled,
-  isWhole,
-  otherSide,
-  SIDES,
-  type Side,
-  sizeOf,
-  tokensOf,
-  type Viewport,
-} from "./viewport";
+import { isPooled, isWhole, type Viewport } from "./viewport";
 
 /**
  * Describe the shown heads: "head 3", "mean of heads 1, 7" or, for all heads of the layer, "mean of
@@ -93,8 +97,7 @@ interface WeightedCell {
 
 /** Return whether each row contains a forced query (see `StackNumbers.forced_queries`). */
 function forcedRows({ stack, axes }: Viewport): boolean[] {
-  const { cells } = axes.query;
-  return Array.from({ length: cells }, (_, row) => hasForced(stack, tokensOf(axes.query, row)));
+  return axes.query.groups.map((queries) => hasForced(stack, queries));
 }
 
 /**
@@ -122,7 +125,7 @@ function strongestCells(
 
 /** Name the token or the range of tokens of a row (or column): “it”, “0.04s – 0.10s”. */
 function cellInWords({ axes }: Viewport, side: Side, cell: number): string {
-  return quotedSpan(axes[side].tokens.text, tokensOf(axes[side], cell));
+  return quotedSpan(axes[side].tokens.text, tokensAt(axes[side], cell));
 }
 
 /**
@@ -134,7 +137,7 @@ export function pooledInWords(
   row: number,
   column: number,
 ): string {
-  const [high, wide] = [sizeOf(tokensOf(axes.query, row)), sizeOf(tokensOf(axes.key, column))];
+  const [high, wide] = [sizeOf(tokensAt(axes.query, row)), sizeOf(tokensAt(axes.key, column))];
   if (high * wide === 1) return "";
   const how = pooled === "max" ? (stack.signed ? "largest" : "maximum") : "mean";
   return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
@@ -197,9 +200,9 @@ function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
 function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
   const { text } = viewport.axes[otherSide(side)].tokens;
   const isFree = (i: number): boolean =>
-    side === "query" || !hasForced(viewport.stack, [window[0] + i, window[0] + i + 1]);
+    side === "query" || !hasForced(viewport.stack, [tokenIn(window, i), tokenIn(window, i + 1)]);
   return topKeys(values, count, isFree).map((i) => ({
-    token: quotedAt(text, window[0] + i),
+    token: quotedAt(text, tokenIn(window, i)),
     weight: weightInWords(viewport, values[i] as number),
   }));
 }
@@ -218,7 +221,7 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { query, key } = pins;
   if (query !== null && key !== null) {
     const row = lines.query?.token === query ? lines.query : null;
-    const weight = row?.values[key - row.window[0]];
+    const weight = row?.values[indexIn(row.window, key)];
     if (weight !== undefined) {
       const number = weightInWords(viewport, weight);
       const from = pinnedInWords(viewport, "query", query);
@@ -271,7 +274,7 @@ function bestKeys(viewport: Viewport, { values, rows, columns }: Grid): number[]
     topRanks(values.subarray(row * columns, (row + 1) * columns), 1, () => !isForced[row]),
   );
   return best.flatMap((keys) =>
-    keys.length > 0 ? [keys.map((key) => axes.key.window[0] + key)] : [],
+    keys.length > 0 ? [keys.map((column) => tokenAt(axes.key, column))] : [],
   );
 }
 
@@ -288,8 +291,8 @@ function apartFromResting(
 ): { cell: WeightedCell; words: string } | null {
   const { axes } = viewport;
   const { isQuery, isKey, words } = restingTokens(viewport);
-  const isRow = (row: number): boolean => isQuery(tokensOf(axes.query, row)[0]);
-  const isColumn = (column: number): boolean => isKey(tokensOf(axes.key, column)[0]);
+  const isRow = (row: number): boolean => isQuery(tokenAt(axes.query, row));
+  const isColumn = (column: number): boolean => isKey(tokenAt(axes.key, column));
   if (!isRow(best.row) || !isColumn(best.column)) return null;
   const [cell] = strongestCells(
     viewport,
@@ -335,11 +338,6 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
   ].join(" ");
 }
 
-/** Return whether all queries (or all keys) are visible. */
-function isComplete({ window, tokens }: Axis): boolean {
-  return sizeOf(window) === tokens.text.length;
-}
-
 /**
  * Return the sum of the visible weights of a query, averaged over the visible queries. Return
  * null if all keys are visible, or if the sum cannot be computed from the loaded cells.
@@ -351,8 +349,8 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.samplingInterval !== undefined || isComplete(columns)) return null;
   const sum = grid.values.reduce((total, weight, i) => {
-    const high = sizeOf(tokensOf(rows, Math.floor(i / grid.columns)));
-    return total + weight * high * sizeOf(tokensOf(columns, i % grid.columns));
+    const high = sizeOf(tokensAt(rows, Math.floor(i / grid.columns)));
+    return total + weight * high * sizeOf(tokensAt(columns, i % grid.columns));
   }, 0);
   return Math.min(1, sum / sizeOf(rows.window));
 }
@@ -448,10 +446,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     parts.push(capital(`${shown.join(", ")} in sight${weight}.`));
   }
   parts.push(cellsInWords(viewport, isWholeText));
-  const reaches = SIDES.some(
-    (side) =>
-      axes[side].window[0] < axes[side].extent[0] || axes[side].window[1] > axes[side].extent[1],
-  );
+  const reaches = SIDES.some((side) => !contains(axes[side].extent, axes[side].window));
   if (reaches && viewport.pair !== "all") {
     parts.push("Cells at the border of the two sentences contain tokens of both.");
   }
@@ -479,11 +474,9 @@ export function coverage(heatMap: Captioned, live: boolean): string {
   const pinned = SIDES.flatMap((side) => {
     const token = pins[side];
     if (token === null) return [];
-    const { tokens, window } = axes[side];
-    const isHidden = token < window[0] || token >= window[1];
     const isExact = lines[side]?.error === 0 && grid.error > 0;
-    const state = isHidden ? ", out of sight" : isExact ? ", exact" : "";
-    return [`${side} ${quoted(tokens.text[token] ?? "")}${state}`];
+    const state = !isVisible(axes[side], token) ? ", out of sight" : isExact ? ", exact" : "";
+    return [`${side} ${quoted(axes[side].tokens.text[token] ?? "")}${state}`];
   });
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
   parts.push(lost);

@@ -8,19 +8,18 @@ import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { patchOf } from "../../draw/patches";
+import { type BySide, bySide, type Side, sizeOf, tokenIn } from "../axis";
 import { AXIS_HEIGHT, NUMBERS_APART } from "../plot/bars";
-import { indicesOf, neededIndices, repeatedIn, spanOf } from "../text/captions";
+import { indicesOf, neededIndices, repeatedIn, spanOf as spanText } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import type { Selection } from "../view/record";
 import {
-  type BySide,
-  bySide,
+  cellsSize,
+  edgeOf,
   MAX_CELL,
   type Position,
   pixelOf,
   roomOf,
-  type Side,
-  sizeOf,
   stageOf,
   tokenStep,
   type Viewport,
@@ -221,11 +220,11 @@ export function spanLabel(
 ): string {
   const font = fontOf({ ...look, font: "token" });
   const indices = indexed ? indicesOf(range) : neededIndices(texts, range);
-  const name = spanOf(texts, range);
+  const name = spanText(texts, range);
   if (measureText(name + indices, font) <= limit) return name + indices;
   const rest = (sizeOf(range) > 1 ? " …" : "") + indices;
   const room = limit - measureText(rest, font);
-  return fitLabel(texts[range[0]] ?? "", room, font, measureText).text + rest;
+  return fitLabel(texts[tokenIn(range, 0)] ?? "", room, font, measureText).text + rest;
 }
 
 /** Return the text of a label, shortened to its maximum length. */
@@ -294,12 +293,11 @@ export function layOut(input: LayoutInput): Layout {
       : withLabels;
   const whole = wholeIn(room);
   const stage = stageOf(whole, room);
-  const cells = bySide((side) => viewport.axes[side].cells * viewport.axes[side].cell);
+  const cells = bySide((side) => cellsSize(viewport.axes[side]));
   // Largest size of all cells together at any zoom.
-  const mostCells = bySide((side) => {
-    const axis = whole.axes[side];
-    return Math.max(stage[side], axis.cells * axis.cell, cells[side]);
-  });
+  const mostCells = bySide((side) =>
+    Math.max(stage[side], cellsSize(whole.axes[side]), cells[side]),
+  );
   const patchSizeOf = (side: Side, step: number): number =>
     patches[side] ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, step - 2)) : 0;
   const wholeStep = tokenStep(whole.axes.key);
@@ -387,12 +385,29 @@ export function withoutSpareRoom(layout: Layout): Layout {
 }
 
 /**
+ * Return the position of the first row (or column) of cells, and the height (or width) of all cells
+ * together, in pixels.
+ */
+export function spanOf(
+  { left, top, cellsWidth, cellsHeight }: Layout,
+  side: Side,
+): [start: number, size: number] {
+  return side === "query" ? [top, cellsHeight] : [left, cellsWidth];
+}
+
+/**
  * Return the vertical position of the centre of a query, or the horizontal position of the centre
  * of a key, in pixels.
  */
 export function middleOf(layout: Layout, side: Side, token: number): number {
-  const start = side === "query" ? layout.top : layout.left;
+  const [start] = spanOf(layout, side);
   return start + pixelOf(layout.viewport.axes[side], token);
+}
+
+/** Return the position of the upper edge of a query, or of the left edge of a key, in pixels. */
+export function borderOf(layout: Layout, side: Side, token: number): number {
+  const [start] = spanOf(layout, side);
+  return start + edgeOf(layout.viewport.axes[side], token);
 }
 
 /**
@@ -402,13 +417,13 @@ export function middleOf(layout: Layout, side: Side, token: number): number {
  *
  * @param step pixels per token.
  */
-export function ticks(window: Range, step: number, apart: number): number[] {
+export function ticks([start, stop]: Range, step: number, apart: number): number[] {
   const minInterval = apart / step;
   const power = 10 ** Math.floor(Math.log10(Math.max(1, minInterval)));
   const every =
     [1, 2, 5, 10].map((factor) => factor * power).find((interval) => interval >= minInterval) ?? 1;
   const out: number[] = [];
-  for (let at = Math.ceil(window[0] / every) * every; at < window[1]; at += every) out.push(at);
+  for (let at = Math.ceil(start / every) * every; at < stop; at += every) out.push(at);
   return out;
 }
 

@@ -13,6 +13,21 @@ import { hatchMark, TINT_OPACITY } from "../../draw/hatch";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
+  type Axis,
+  type BySide,
+  bySide,
+  indexIn,
+  isInside,
+  isVisible,
+  otherSide,
+  positionOf,
+  SIDES,
+  type Side,
+  shownTokens,
+  tokensAt,
+  visibleTokens,
+} from "../axis";
+import {
   type ColorScale,
   inkColor,
   pixelsOf,
@@ -41,29 +56,18 @@ import { isTiny, quantityOf, quoted, written } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import {
   AXIS_NAME,
+  borderOf,
   GAP,
   type Layout,
   labelOf,
   middleOf,
   spanLabel,
+  spanOf,
   TICK_SIZE,
   ticks,
 } from "./layout";
 import type { Grid } from "./tiles";
-import {
-  type Axis,
-  type BySide,
-  bySide,
-  cellOf,
-  isPooled,
-  otherSide,
-  type Position,
-  SIDES,
-  type Side,
-  tokenStep,
-  tokensOf,
-  type Viewport,
-} from "./viewport";
+import { isPooled, type Position, tokenStep, type Viewport } from "./viewport";
 
 /**
  * Weights of a pinned query on the keys of `window`, or weights of the queries of `window` on a
@@ -225,24 +229,15 @@ function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {
  * Return the visible tokens with which another text begins. The first visible token is omitted,
  * because no border is drawn there.
  */
-export function borders({ tokens, window }: Pick<Axis, "tokens" | "window">): number[] {
+export function borders(axis: Pick<Axis, "tokens" | "groups">): number[] {
   const out: number[] = [];
   let before: number | null = null;
-  tokens.sequence.forEach((now, token) => {
+  axis.tokens.sequence.forEach((now, token) => {
     if (now === null) return;
-    const isVisible = token > window[0] && token < window[1];
-    if (before !== null && now !== before && isVisible) out.push(token);
+    if (before !== null && now !== before && isInside(axis, token)) out.push(token);
     before = now;
   });
   return out;
-}
-
-/**
- * Return the position of the first row (or column) of cells, and the height (or width) of all cells
- * together, in pixels.
- */
-function spanOf({ left, top, cellsWidth, cellsHeight }: Layout, side: Side): [number, number] {
-  return side === "query" ? [top, cellsHeight] : [left, cellsWidth];
 }
 
 function borderMarks(heatMap: HeatMap): Mark[] {
@@ -250,7 +245,7 @@ function borderMarks(heatMap: HeatMap): Mark[] {
   const lines = SIDES.flatMap((side) => {
     const [start, size] = spanOf(layout, otherSide(side));
     return borders(layout.viewport.axes[side]).map((token): Mark => {
-      const y = middleOf(layout, side, token - 0.5);
+      const y = borderOf(layout, side, token);
       const ends = { x0: start - 4, y0: y, x1: start + size, y1: y };
       return { kind: "line", ...transposed(ends, side === "key"), stroke: palette.muted };
     });
@@ -272,17 +267,15 @@ function answerNames({ layout, palette }: HeatMap): Mark[] {
   if (!viewport.stack.causal || query === null || key === null) return [];
   const name = (x: number, y: number, more: Partial<TextMark>): Mark =>
     textMark("answer", x, y + NAME_SIZE, palette.muted, NAME_SIZE, more);
-  const inside = (at: number, { window }: Axis): boolean => at > window[0] && at < window[1];
-  const across = middleOf(layout, "query", query - 0.5);
-  const down = middleOf(layout, "key", key - 0.5);
+  const down = borderOf(layout, "key", key);
   const marks: Mark[] = [];
   // In fewer pixels, the labels would extend beyond the columns of the answer.
-  if (left + cellsWidth - down < 64) return marks;
-  if (inside(key, columns) && inside(key, rows)) marks.push(name(down + 6, top, {}));
+  if (isVisible(columns, key) && left + cellsWidth - down < 64) return marks;
+  if (isInside(columns, key) && isInside(rows, key)) marks.push(name(down + 6, top, {}));
   // In a row that is thinner than the label, the outline of a pinned row would cross the label.
   const room = tokenStep(rows) >= NAME_SIZE + 4;
-  if (room && inside(query, rows) && inside(query, columns))
-    marks.push(name(left + cellsWidth - 6, across, { align: "end" }));
+  if (room && isInside(rows, query) && isInside(columns, query))
+    marks.push(name(left + cellsWidth - 6, borderOf(layout, "query", query), { align: "end" }));
   return marks;
 }
 
@@ -301,9 +294,10 @@ export function frontMarks(
   const { left, top, viewport } = layout;
   const { axes } = viewport;
   const cellsOf = (tokens: Position | null): Position =>
-    bySide((side) => cellOf(axes[side], tokens?.[side] ?? null));
+    bySide((side) => positionOf(axes[side], tokens?.[side] ?? null));
   // `hovered` may be a cell of an earlier grid that had more cells.
-  const isInGrid = hovered && SIDES.every((side) => (hovered[side] ?? 0) < axes[side].cells);
+  const isInGrid =
+    hovered && SIDES.every((side) => (hovered[side] ?? 0) < axes[side].groups.length);
   const focus = isInGrid ? hovered : cellsOf(cursor);
   const pinned = cellsOf(pins);
   const labelled = SIDES.flatMap((side) => {
@@ -355,13 +349,13 @@ function tokenLabels(
   pinned: number | null,
 ): Mark[] {
   const { layout, palette, isFound } = heatMap;
-  const { tokens, window } = layout.viewport.axes[side];
+  const axis = layout.viewport.axes[side];
+  const { tokens } = axis;
   const labels = layout.labels[side];
   const special = new Set(tokens.special);
   const marks: Mark[] = [];
-  for (let token = window[0]; token < window[1]; token++) {
+  for (const [cell, token] of shownTokens(axis).entries()) {
     const text = tokens.text[token] ?? "";
-    const cell = token - window[0];
     const isStrong = cell === focus || cell === pinned;
     const matches = isFound?.(text) ?? false;
     const bold = isStrong || (matches && side === "key");
@@ -444,7 +438,7 @@ function tickLabels(
   const lifted = [...new Set([pinned, focus])].flatMap((cell) => {
     if (cell === null) return [];
     const pin = heatMap.pins[side];
-    const tokens: Range = cell === pinned && pin !== null ? [pin, pin + 1] : tokensOf(axis, cell);
+    const tokens: Range = cell === pinned && pin !== null ? [pin, pin + 1] : tokensAt(axis, cell);
     const text = spanLabel(axis.tokens, tokens, {
       ...{ limit, indexed, size: LIFTED_SIZE, bold: true },
     });
@@ -501,14 +495,15 @@ function tickTokens({ layout, grid }: HeatMap, side: Side): number[] {
   const apart = Math.max(TICKS_APART[side], side === "key" ? tickWidth + 8 : 0);
   if (!layout.printed || !indexed || axis.level > 0)
     return ticks(axis.window, tokenStep(axis), apart);
-  const largest = new Float32Array(axis.cells);
+  const largest = new Float32Array(axis.groups.length);
   grid.values.forEach((value, i) => {
     const cell = side === "key" ? i % grid.columns : Math.floor(i / grid.columns);
     largest[cell] = Math.max(largest[cell] as number, Math.abs(value) || 0);
   });
   const cells = Array.from(largest.keys()).filter((cell) => (largest[cell] as number) > 0);
   cells.sort((one, other) => (largest[other] as number) - (largest[one] as number));
-  return cells.map((cell) => axis.window[0] + cell);
+  const tokens = shownTokens(axis);
+  return cells.map((cell) => tokens[cell] as number);
 }
 
 /**
@@ -534,9 +529,9 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const [x, y] = [layout.left - GAP, layout.top - room];
   const title = (text: string, down: number): Mark =>
     textMark(text, x, y + down, palette.muted, EFFECT_SIZE, { align: "end" });
-  const bars = Array.from({ length: columns.cells }, (_, cell) => ({
+  const bars = columns.groups.map((tokens, cell) => ({
     middle: layout.left + (cell + 0.5) * columns.cell,
-    value: tokenEffect(effects, tokensOf(columns, cell)),
+    value: tokenEffect(effects, tokens),
   }));
   const start = layout.top - numbers;
   const [form, at] = upright ? (["upright", start + 1] as const) : (["level", start + 7] as const);
@@ -605,9 +600,9 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     ...{ end, standing, signs: signs && "both" },
   };
   const thick = Math.max(0.75, Math.min(thickest, axis.cell - (axis.cell > 3 ? 1 : 0)));
-  const bars = Array.from({ length: axis.cells }, (_, cell) => {
+  const bars = axis.groups.map((tokens, cell) => {
     // A number at a bar is one weight, which the caption may have too, however the cells are pooled.
-    const range = tokensOf(axis, cell).map((token) => Math.max(0, token - line.window[0]));
+    const range = tokens.map((token) => Math.max(0, indexIn(line.window, token)));
     const value = pool(line.values.subarray(...range), "max");
     const middle = first + (cell + 0.5) * axis.cell;
     const color = signs ? inkColor(signs, value) : palette.neutral;
@@ -674,17 +669,17 @@ function patchLabel(
  * too small for labels.
  */
 function stripMarks({ layout, images }: HeatMap, side: Side): Mark[] {
-  const { tokens, window, ...axis } = layout.viewport.axes[side];
-  const step = axis.cell / 2 ** axis.level;
+  const axis = layout.viewport.axes[side];
+  const step = tokenStep(axis);
   if (layout.labels[side].patchSize === 0 || step < 2) return [];
   const marks: Mark[] = [];
-  for (let token = window[0]; token < window[1]; token++) {
-    const patch = patchOf(tokens, token);
+  for (const token of visibleTokens(axis)) {
+    const patch = patchOf(axis.tokens, token);
     const image = patch && images[patch.grid.image];
     if (!image) continue;
     const box = {
       ...{ x: labelsEnd(layout, side) - STRIP_THICKNESS - 1, width: STRIP_THICKNESS },
-      ...{ y: middleOf(layout, side, token - 0.5), height: step },
+      ...{ y: borderOf(layout, side, token), height: step },
     };
     marks.push(pictureMark(cropOf(image, patch), transposed(box, side === "key")));
   }

@@ -4,6 +4,7 @@ import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { SCORED_ZERO, zeroInWords } from "../../client/zeros";
+import { type BySide, bySide, type Side, tokenAt, tokensAt } from "../axis";
 import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
@@ -29,15 +30,12 @@ import type { HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
 import type { HeatMapStore } from "./store";
 import {
-  type Axis,
-  type BySide,
-  bySide,
+  type CellAxis,
+  distanceTo,
   isWhole,
   type Position,
   pinsOf,
   pixelOf,
-  type Side,
-  tokensOf,
   type Viewport,
 } from "./viewport";
 
@@ -58,7 +56,7 @@ const PINCH_STEP = 1.2;
  * @param indexed function that formats the indices.
  */
 function tokensInWords({ axes }: Viewport, side: Side, cell: number, indexed = indicesOf): string {
-  const range = tokensOf(axes[side], cell);
+  const range = tokensAt(axes[side], cell);
   return quotedSpan(axes[side].tokens.text, range, indexed(range));
 }
 
@@ -115,7 +113,7 @@ function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y
     (range) => `, ${positionsInWords(range, side)}`,
   );
   if (side === "query" || !effects) return { title, rows: [] };
-  const effect = effectText(effects, tokenEffect(effects, tokensOf(viewport.axes.key, cell)));
+  const effect = effectText(effects, tokenEffect(effects, tokensAt(viewport.axes.key, cell)));
   return { title, rows: [{ text: `${effects.name} ${effect}` }] };
 }
 
@@ -128,22 +126,18 @@ function moveCursor(store: HeatMapStore, by: BySide<number>): void {
   if (!viewport) return;
   const before = store.cursor.peek();
   const cursor = bySide((side) => {
-    const { window, extent, level } = viewport.axes[side];
+    const axis = viewport.axes[side];
+    const { extent, level } = axis;
     // The first arrow key only shows the cursor, at the pins or in the upper left corner.
-    if (!before) return pinsOf(viewport)[side] ?? window[0];
+    if (!before) return pinsOf(viewport)[side] ?? tokenAt(axis, 0);
     const token = before[side];
-    if (token === null) return window[0];
+    if (token === null) return tokenAt(axis, 0);
     const next = (Math.floor(token / 2 ** level) + by[side]) * 2 ** level;
     return Math.max(extent[0], Math.min(extent[1] - 1, next));
   });
   store.hovered.value = null;
   store.cursor.value = cursor;
-  const follow = bySide((side) => {
-    const { window, level } = viewport.axes[side];
-    const token = cursor[side];
-    if (token < window[0]) return token - window[0];
-    return token >= window[1] ? token - window[1] + 2 ** level : 0;
-  });
+  const follow = bySide((side) => distanceTo(viewport.axes[side], cursor[side]));
   if (follow.query !== 0 || follow.key !== 0) store.pan(follow);
 }
 
@@ -249,7 +243,7 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
     },
     drag: (to, from) => {
       const axes = store.viewport.peek()?.axes;
-      const tokens = ({ cell, level }: Axis, by: number): number =>
+      const tokens = ({ cell, level }: CellAxis, by: number): number =>
         -Math.round(by / cell) * 2 ** level;
       if (!axes || !isMovable()) return;
       const by = { query: tokens(axes.query, to.y - from.y), key: tokens(axes.key, to.x - from.x) };
@@ -261,9 +255,11 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
     click: ({ x, y }) => {
       const layout = store.base.peek()?.layout;
       const cell = layout && cellAt(layout, x, y);
-      const firstOf = (axis: Axis, index: number | null): number | null =>
-        index === null ? null : tokensOf(axis, index)[0];
-      if (cell) store.pin(bySide((side) => firstOf(layout.viewport.axes[side], cell[side])));
+      if (!cell) return;
+      const { axes } = layout.viewport;
+      const tokenOf = (side: Side, position: number | null): number | null =>
+        position === null ? null : tokenAt(axes[side], position);
+      store.pin(bySide((side) => tokenOf(side, cell[side])));
     },
     zoom: (factor, around) => zoomAt(around, factor > 1),
     pinch: PINCH_STEP,

@@ -9,6 +9,20 @@ import type { Range } from "../../client/protocol";
 import { combineHeads, largestOf } from "../../client/signs";
 import { figureScale, isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
+import {
+  type BySide,
+  bySide,
+  isVisible,
+  otherSide,
+  positionOf,
+  SIDES,
+  type Side,
+  sizeOf,
+  tokenIn,
+  tokensAt,
+  windowAround,
+  windowAt,
+} from "../axis";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
 import { widestNumber } from "../effects/effects";
 import { createImagePanel, type ImagePanel } from "../image/store";
@@ -21,24 +35,7 @@ import { layOut } from "./layout";
 import { backMarks, frontMarks, type HeatMap, type Line } from "./marks";
 import type { HeatMapState } from "./state";
 import { composeGrid, isLarge, loadTiles, tilesOf, wantedTiles } from "./tiles";
-import {
-  type BySide,
-  bySide,
-  cellOf,
-  isPooled,
-  isWhole,
-  movedBy,
-  otherSide,
-  type Position,
-  pinsOf,
-  SIDES,
-  type Side,
-  sizeOf,
-  tokensOf,
-  type Viewport,
-  WHOLE,
-  zoomed,
-} from "./viewport";
+import { isPooled, isWhole, type Position, pinsOf, type Viewport, WHOLE, zoomed } from "./viewport";
 
 /**
  * Device pixels per CSS pixel, assumed for the layout of a printed figure. Small cells are rounded
@@ -141,10 +138,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const token = now && pinsOf(now)[side];
       if (!now || token === null || !lineable(now, side)) return null;
       const axis = now.axes[otherSide(side)];
-      const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
+      const numValues = sizeOf(axis.extent) * now.heads.length;
       // For a pinned key of a large matrix, request only the visible queries, because the kernel
       // may not have the softmax normalizers of hidden queries.
-      const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
+      const whole = numValues <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
       const { stack, layer, heads } = now;
       const one: Range = [token, token + 1];
@@ -153,9 +150,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     });
     const { current } = record.answer(question, async (asked, ended): Promise<Line> => {
       const { matrices, error } = await source.block(asked, ended);
-      const [one, window] =
+      const [[token], window] =
         side === "query" ? [asked.rows, asked.columns] : [asked.columns, asked.rows];
-      return { token: one[0], window, values: combineHeads(matrices, "mean"), error };
+      return { token, window, values: combineHeads(matrices, "mean"), error };
     });
     return current;
   };
@@ -238,10 +235,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     const changes: Partial<HeatMapState> = {};
     for (const moved of sidesOf(now, side)) {
       const axis = now.axes[moved];
-      const [start, stop] = axis.window;
-      if (token >= start && token < stop) continue;
-      const by = token - Math.floor((start + stop) / 2);
-      changes[`${moved}_window`] = movedBy(axis, axis.window, by);
+      if (!isVisible(axis, token))
+        changes[`${moved}_window`] = windowAround(token, sizeOf(axis.window), axis.extent);
     }
     return changes;
   };
@@ -295,9 +290,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     pan: (by: BySide<number>, from?: BySide<Range>) => {
       const axes = viewport.peek()?.axes;
       if (!axes) return;
-      const moved = bySide((side) =>
-        movedBy(axes[side], from?.[side] ?? axes[side].window, by[side]),
-      );
+      const moved = bySide((side) => {
+        const window = from?.[side] ?? axes[side].window;
+        return windowAt(tokenIn(window, by[side]), sizeOf(window), axes[side].extent);
+      });
       assign(state, { query_window: moved.query, key_window: moved.key });
     },
     windowsAt,
@@ -319,7 +315,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const isPinned = SIDES.every((side) => {
         const [token, pin] = [tokens[side], state[PIN[side]].peek()];
         const axis = now.axes[side];
-        return token === null || (pin !== null && cellOf(axis, token) === cellOf(axis, pin));
+        return (
+          token === null || (pin !== null && positionOf(axis, token) === positionOf(axis, pin))
+        );
       });
       const { query, key } = tokens;
       assign(state, {
@@ -366,8 +364,8 @@ export function createHeatMapImage(
       // tokens.
       const hovered = bySide((side) => {
         const cell = store.hovered.value?.[side] ?? null;
-        const tokens = axes && cell !== null ? tokensOf(axes[side], cell) : null;
-        return tokens && sizeOf(tokens) === 1 ? tokens[0] : null;
+        const tokens = axes && cell !== null ? tokensAt(axes[side], cell) : null;
+        return tokens && sizeOf(tokens) === 1 ? tokenIn(tokens, 0) : null;
       });
       if (hovered.query !== null || hovered.key !== null) return hovered;
       const { token = null, key = null } = record.selection.value ?? {};
@@ -376,7 +374,7 @@ export function createHeatMapImage(
     reveal: (side, token) => assign(context.state, store.windowsAt(side, token)),
     point: (to) => {
       const axes = store.viewport.peek()?.axes;
-      const at = axes && to ? bySide((side) => cellOf(axes[side], to[side])) : null;
+      const at = axes && to ? bySide((side) => positionOf(axes[side], to[side])) : null;
       store.hovered.value = at?.query === null && at.key === null ? null : at;
     },
   });

@@ -9,8 +9,18 @@ import { TILE } from "../../client/page/tiles";
 import type { Range, TileRequest } from "../../client/protocol";
 import { cellValue } from "../../client/signs";
 import type { Source, WeightBlock } from "../../client/source";
+import {
+  type Axis,
+  type BySide,
+  bySide,
+  positionsIn,
+  SIDES,
+  type Side,
+  sizeOf,
+  tokensAt,
+} from "../axis";
 import type { Selection } from "../view/record";
-import { type Axis, type BySide, SIDES, type Side, tokensOf, type Viewport } from "./viewport";
+import type { Viewport } from "./viewport";
 
 /**
  * Maximum difference between the level of a tile and the larger level of the rows and columns. Rows
@@ -33,9 +43,9 @@ export function tilesOf(viewport: Viewport): TileRequest[] {
   const levels = SIDES.map((side) => viewport.axes[side].level);
   const level = Math.max(Math.min(...levels), Math.max(...levels) - MAX_FINER_LEVELS);
   const span = TILE * 2 ** level;
-  const along = ({ window }: Axis): number[] => {
-    const first = Math.floor(window[0] / span);
-    const last = Math.ceil(window[1] / span);
+  const along = ({ window: [start, stop] }: Axis): number[] => {
+    const first = Math.floor(start / span);
+    const last = Math.ceil(stop / span);
     return Array.from({ length: last - first }, (_, i) => first + i);
   };
   const columns = along(viewport.axes.key);
@@ -182,9 +192,9 @@ function coveringTile(source: Source, viewport: Viewport, requested: TileRequest
 export function composeGrid(viewport: Viewport, source: Source): Grid {
   const { query: rows, key: columns } = viewport.axes;
   const grid: Grid = {
-    rows: rows.cells,
-    columns: columns.cells,
-    values: new Float32Array(rows.cells * columns.cells).fill(Number.NaN),
+    rows: rows.groups.length,
+    columns: columns.groups.length,
+    values: new Float32Array(rows.groups.length * columns.groups.length).fill(Number.NaN),
     maximum: viewport.stack.maximum,
     error: 0,
     missing: 0,
@@ -193,14 +203,15 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
   const large = isLarge(viewport);
   for (const requested of tilesOf(viewport)) {
     const span = TILE * 2 ** requested.level;
-    const at = {
-      query: cellsBetween(rows, requested.row * span, span),
-      key: cellsBetween(columns, requested.column * span, span),
-    };
+    // A tile fills the cells whose first tokens it contains.
+    const starts = { query: requested.row * span, key: requested.column * span };
+    const at = bySide((side) =>
+      positionsIn(viewport.axes[side], [starts[side], starts[side] + span]),
+    );
     const tile = coveringTile(source, viewport, requested);
     if (tile?.level !== requested.level) grid.fine = false;
     if (!tile) {
-      grid.missing += (at.query[1] - at.query[0]) * (at.key[1] - at.key[0]);
+      grid.missing += sizeOf(at.query) * sizeOf(at.key);
       continue;
     }
     const { samplingInterval, maximum, error } = tile.piece;
@@ -211,16 +222,6 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
     fill(grid, at, viewport, tile);
   }
   return grid;
-}
-
-/**
- * Return the range of the rows (or columns) of the grid that a tile fills: those whose first token
- * the tile contains. The tile covers `span` tokens from `start` on.
- */
-function cellsBetween({ window, level }: Axis, start: number, span: number): Range {
-  const cellAt = (token: number): number =>
-    Math.ceil((Math.max(window[0], Math.min(window[1], token)) - window[0]) / 2 ** level);
-  return [cellAt(start), cellAt(start + span)];
 }
 
 /**
@@ -238,17 +239,18 @@ function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: T
   // If cells of the grid equal cells of the tile, as in most pictures, whole rows are copied.
   const isCopy = axes.query.level === tile.level && axes.key.level === tile.level;
   const isMaximum = pooled === "max";
-  for (let row = at.query[0]; row < at.query[1]; row++) {
-    const [top, bottom] = tokensOf(axes.query, row);
+  const [[firstRow, lastRow], [firstColumn, lastColumn]] = [at.query, at.key];
+  for (let row = firstRow; row < lastRow; row++) {
+    const [top, bottom] = tokensAt(axes.query, row);
     if (isCopy) {
-      const [first] = tokensOf(axes.key, at.key[0]);
+      const [first] = tokensAt(axes.key, firstColumn);
       const from = inTile("query", top) * piece.columns + inTile("key", first);
-      const line = values.subarray(from, from + at.key[1] - at.key[0]);
-      grid.values.set(line, row * grid.columns + at.key[0]);
+      const line = values.subarray(from, from + sizeOf(at.key));
+      grid.values.set(line, row * grid.columns + firstColumn);
       continue;
     }
-    for (let column = at.key[0]; column < at.key[1]; column++) {
-      const [left, right] = tokensOf(axes.key, column);
+    for (let column = firstColumn; column < lastColumn; column++) {
+      const [left, right] = tokensAt(axes.key, column);
       // Start at −0, so that a cell of masked keys stays −0 (see `client/zeros.ts`).
       let [above, below] = [-0, 0];
       for (let y = top; y < bottom; y = next(y, bottom)) {

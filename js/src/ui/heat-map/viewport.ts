@@ -4,25 +4,24 @@
  * cell covers 2^n queries or keys. All functions are pure.
  */
 
-import type { Pooled, Range, TokenList } from "../../client/protocol";
+import type { Pooled, Range } from "../../client/protocol";
+import {
+  type Axis,
+  type BySide,
+  bySide,
+  contains,
+  groupsOf,
+  otherSide,
+  positionOf,
+  SIDES,
+  type Side,
+  sizeOf,
+  tokenIn,
+  tokensAt,
+} from "../axis";
 import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Selection } from "../view/record";
 import type { HeatMapState } from "./state";
-
-/** Queries are the rows of a heat map, and keys are its columns. */
-export type Side = "query" | "key";
-export const SIDES = ["query", "key"] as const;
-
-/** A value for the queries (rows, from top to bottom) and one for the keys (columns). */
-export type BySide<T> = Record<Side, T>;
-
-export function bySide<T>(make: (side: Side) => T): BySide<T> {
-  return { query: make("query"), key: make("key") };
-}
-
-export function otherSide(side: Side): Side {
-  return side === "query" ? "key" : "query";
-}
 
 /**
  * Query and key, either as indices of tokens or as the row and the column of a cell. Each of the
@@ -30,21 +29,15 @@ export function otherSide(side: Side): Side {
  */
 export type Position = BySide<number | null>;
 
-/** Visible queries or keys, and the cells into which they are divided. */
-export interface Axis {
-  tokens: TokenList;
+/** Rows of queries or columns of keys. Each position of the axis is a row or column of cells. */
+export interface CellAxis extends Axis {
   /**
    * Range of the queries (or keys) that can be shown: all or, if the record consists of two texts
-   * and the reader chose one of them (see `Pair`), those of this text.
+   * and the reader chose one of them (see `Pair`), those of this text. The window may be larger,
+   * because it is extended to whole cells.
    */
   extent: Range;
-  /**
-   * Range of the visible tokens. It may be larger than the requested window, because it is extended
-   * to whole cells.
-   */
-  window: Range;
   level: number;
-  cells: number;
   /**
    * Size of a cell in pixels, at least 1 on the screen. If it is fractional, a pixel at the border
    * of two cells shows their mean.
@@ -55,7 +48,7 @@ export interface Axis {
 /** Selected stack, layer, heads and pins, and the visible part of the matrix. */
 export interface Viewport extends Selection {
   pair: Pair;
-  axes: BySide<Axis>;
+  axes: BySide<CellAxis>;
   pooled: Pooled;
   /** Device pixels per CSS pixel. */
   ratio: number;
@@ -120,18 +113,19 @@ function sharp(pixels: number, ratio: number, minCell: number): number {
 }
 
 function axisOf(
-  tokens: TokenList,
+  { side, tokens, pair, leaveOut }: Omit<Axis, "window" | "groups">,
   extent: Range,
   requested: Range,
   tokenPixels: number,
   room: number,
   ratio: number,
   minCell: number,
-): Axis {
+): CellAxis {
+  const [begin, end] = requested;
   for (let level = levelOf(tokenPixels, minCell); ; level++) {
     const tokensPerCell = 2 ** level;
-    const first = Math.floor(requested[0] / tokensPerCell);
-    const cells = Math.ceil(requested[1] / tokensPerCell) - first;
+    const first = Math.floor(begin / tokensPerCell);
+    const cells = Math.ceil(end / tokensPerCell) - first;
     // The window is extended to whole cells. If these are more cells than `room` can have, try the
     // next level.
     if (cells * minCell > room + 1e-6 && cells > 1) continue;
@@ -139,7 +133,9 @@ function axisOf(
     // The window may extend beyond the extent: at the border of two texts, a cell may cover tokens
     // of both.
     const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
-    return { tokens, extent, window: [first * tokensPerCell, stop], level, cells, cell };
+    const window: Range = [first * tokensPerCell, stop];
+    const groups = groupsOf(window, tokensPerCell);
+    return { side, tokens, pair, leaveOut, extent, window, groups, level, cell };
   }
 }
 
@@ -175,7 +171,15 @@ export function viewportOf(
     ratio,
     canPool: levelOf(Math.min(wholePixels.query, wholePixels.key), minCell) > 0,
     axes: bySide((side) =>
-      axisOf(tokens[side], extents[side], windows[side], pixels[side], room[side], ratio, minCell),
+      axisOf(
+        { side, tokens: tokens[side], pair, leaveOut: [] },
+        extents[side],
+        windows[side],
+        pixels[side],
+        room[side],
+        ratio,
+        minCell,
+      ),
     ),
   };
 }
@@ -228,14 +232,15 @@ export function roomOf(
 ): BySide<number> {
   const viewport = viewportOf(selection, { ...state, ...WHOLE }, maxRoom, ratio, minCell);
   const side = limitingSide(extentsOf(viewport), maxRoom);
-  const { cells, cell } = viewport.axes[side];
-  return cell < SMALL_CELL
-    ? { ...maxRoom, [side]: Math.min(maxRoom[side], cells * cell) }
+  const axis = viewport.axes[side];
+  return axis.cell < SMALL_CELL
+    ? { ...maxRoom, [side]: Math.min(maxRoom[side], cellsSize(axis)) }
     : maxRoom;
 }
 
-export function sizeOf([start, stop]: Range): number {
-  return stop - start;
+/** Return the height of all rows (or the width of all columns) together, in pixels. */
+export function cellsSize({ groups, cell }: CellAxis): number {
+  return groups.length * cell;
 }
 
 /** Return whether a cell covers more than one query or more than one key. */
@@ -245,35 +250,27 @@ export function isPooled({ axes }: Viewport): boolean {
 
 /** Return whether all tokens are visible that zooming and panning can show. */
 export function isWhole({ axes }: Viewport): boolean {
-  return [axes.query, axes.key].every(
-    ({ window, extent }) => window[0] <= extent[0] && window[1] >= extent[1],
-  );
-}
-
-/** Return the range of tokens that a cell covers. */
-export function tokensOf(axis: Axis, cell: number): Range {
-  const tokensPerCell = 2 ** axis.level;
-  const start = axis.window[0] + cell * tokensPerCell;
-  return [start, Math.min(axis.window[1], start + tokensPerCell)];
-}
-
-/** Return the cell of a token, or null if it is not visible. */
-export function cellOf(axis: Axis, token: number | null): number | null {
-  if (token === null || token < axis.window[0] || token >= axis.window[1]) return null;
-  return Math.floor((token - axis.window[0]) / 2 ** axis.level);
+  return [axes.query, axes.key].every(({ window, extent }) => contains(window, extent));
 }
 
 /** Return the height of a query or the width of a key, in pixels. */
-export function tokenStep(axis: Axis): number {
+export function tokenStep(axis: CellAxis): number {
   return axis.cell / 2 ** axis.level;
 }
 
 /**
- * Return the distance from the upper (or left) edge of the cells to the centre of a token, in
+ * Return the distance from the upper (or left) edge of the cells to the edge of a visible token, in
  * pixels.
  */
-export function pixelOf(axis: Axis, token: number): number {
-  return (token + 0.5 - axis.window[0]) * tokenStep(axis);
+export function edgeOf(axis: CellAxis, token: number): number {
+  const position = positionOf(axis, token) ?? 0;
+  const [first] = tokensAt(axis, position);
+  return position * axis.cell + (token - first) * tokenStep(axis);
+}
+
+/** Return the distance from the upper (or left) edge of the cells to the centre of a token. */
+export function pixelOf(axis: CellAxis, token: number): number {
+  return edgeOf(axis, token) + tokenStep(axis) / 2;
 }
 
 /**
@@ -284,13 +281,14 @@ export function pixelOf(axis: Axis, token: number): number {
  *   ignored.
  * @param pixel distance from the upper (or left) edge of the cells.
  */
-function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
+function keptInPlace(now: CellAxis, next: CellAxis, pixel: number): Range {
   const { extent } = now;
   const tokensPerCell = 2 ** next.level;
   const cells = Math.ceil(sizeOf(next.window) / tokensPerCell);
   const size = Math.min(cells * tokensPerCell, sizeOf(extent));
-  const position = Math.max(0, Math.min(now.cells - 0.001, pixel / now.cell));
-  const token = now.window[0] + Math.floor(position * 2 ** now.level);
+  const position = Math.max(0, Math.min(now.groups.length - 0.001, pixel / now.cell));
+  const inCell = Math.floor((position % 1) * 2 ** now.level);
+  const token = tokenIn(tokensAt(now, Math.floor(position)), inCell);
   const lastCell = Math.ceil(size / tokensPerCell) - 1;
   const cellsBefore = Math.floor(Math.max(0, Math.min(lastCell, pixel / next.cell)));
   const start = (Math.floor(token / tokensPerCell) - cellsBefore) * tokensPerCell;
@@ -301,11 +299,12 @@ function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   return [first, Math.min(extent[1], first + size)];
 }
 
-/** Move a window by a number of tokens, but not beyond the ends of the extent. */
-export function movedBy({ extent }: Pick<Axis, "extent">, window: Range, by: number): Range {
-  const size = sizeOf(window);
-  const start = Math.max(extent[0], Math.min(extent[1] - size, window[0] + by));
-  return [start, start + size];
+/**
+ * Return the number of tokens by which to move a window so that it contains a token, or 0 if it does.
+ */
+export function distanceTo({ window: [start, stop], level }: CellAxis, token: number): number {
+  if (token < start) return token - start;
+  return token >= stop ? token - stop + 2 ** level : 0;
 }
 
 /**
@@ -334,7 +333,7 @@ export function zoomed(
     const next = tokenCounts(viewport, stage, room, step);
     const sign = nearer ? 1 : -1;
     const removed = bySide((side) => sign * (sizeOf(axes[side].window) - next[side]));
-    const slack = ({ level }: Axis): number => (level === 0 ? 0 : 2 * 2 ** level);
+    const slack = ({ level }: CellAxis): number => (level === 0 ? 0 : 2 * 2 ** level);
     const changes = SIDES.some((side) => removed[side] > slack(axes[side]));
     if (!changes || removed.query < 0 || removed.key < 0) continue;
     if (SIDES.every((side) => next[side] === sizes[side])) break;

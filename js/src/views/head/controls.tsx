@@ -7,7 +7,7 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { HEAD_VIEW_TRAITS, MAX_WHOLE_TEXT } from "../../client/traits";
-import { isComplete, neighbourOf, SIDES, type Side, sizeOf, windowAt } from "../../ui/axis";
+import { isComplete, SIDES, type Side, sizeOf, tokenAt, windowAt } from "../../ui/axis";
 import { Control, Controls } from "../../ui/controls/declared";
 import { Chip, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
@@ -69,7 +69,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
       <TokenSearch
         search={store.search}
         matches={store.matches.value}
-        from={(side) => neighbourOf(plan.axes[side], null, 1)}
+        from={(side) => tokenAt(plan.axes[side], 0)}
         show={(side, index) => {
           assign(state, windowsShowing(plan, index, side));
           store.cursor.value = { side, index };

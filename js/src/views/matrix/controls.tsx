@@ -2,11 +2,12 @@
 
 import type { Range } from "../../client/protocol";
 import { MATRIX_VIEW_TRAITS } from "../../client/traits";
+import { SIDES, sizeOf, tokenAt } from "../../ui/axis";
 import { Control } from "../../ui/controls/declared";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
-import { type Axis, isWhole, SIDES, type Viewport } from "../../ui/heat-map/viewport";
+import { type CellAxis, isWhole, type Viewport } from "../../ui/heat-map/viewport";
 import { capital, counted, PLURALS } from "../../ui/text/captions";
 import { findTokens, TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -40,7 +41,7 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
             queries: viewport.axes.query.extent,
             keys: viewport.axes.key.extent,
           })}
-          from={(side) => viewport.axes[side].window[0]}
+          from={(side) => tokenAt(viewport.axes[side], 0)}
           show={store.show}
           onClear={() => {
             store.cursor.value = null;
@@ -103,7 +104,7 @@ function Zoom({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) 
  */
 function WindowField(props: {
   label: string;
-  axis: Axis;
+  axis: CellAxis;
   onChange: (window: Range | null) => void;
 }) {
   const { label, axis } = props;
@@ -127,18 +128,15 @@ function WindowField(props: {
       onChange={(event) => change(event.currentTarget.valueAsNumber)}
     />
   );
-  const size = window[1] - window[0];
+  const [start, stop] = window;
+  const size = sizeOf(window);
   return (
     <fieldset class="av-field av-range" aria-label={label}>
       <span>{label}</span>
       {/* The other end stays. If the new end passes it, the whole window moves instead. */}
-      {field("first", window[0], (first) =>
-        set(first, first < window[1] ? window[1] : first + size),
-      )}
+      {field("first", start, (first) => set(first, first < stop ? stop : first + size))}
       <span>to</span>
-      {field("last", window[1] - 1, (last) =>
-        set(last >= window[0] ? window[0] : last - size + 1, last + 1),
-      )}
+      {field("last", stop - 1, (last) => set(last >= start ? start : last - size + 1, last + 1))}
       <span>of {counted(count)}</span>
     </fieldset>
   );

@@ -3,6 +3,7 @@
 import { zeroInWords } from "../../client/zeros";
 import { namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
+import { tokensAt } from "../../ui/axis";
 import { effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
@@ -10,7 +11,7 @@ import { whatInWords } from "../../ui/heat-map/captions";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
-import { isPooled, tokensOf } from "../../ui/heat-map/viewport";
+import { isPooled } from "../../ui/heat-map/viewport";
 import { spanOf } from "../../ui/text/captions";
 
 /**
@@ -57,11 +58,11 @@ export function cellsCsv(heatMap: HeatMap): string {
     estimate ? Number(weight.toPrecision(4)) : roundedTo(weight, grid.error);
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
-    const [query, queryStop] = tokensOf(axes.query, row);
+    const [query, queryStop] = tokensAt(axes.query, row);
     for (let column = 0; column < grid.columns; column++) {
       const weight = grid.values[row * grid.columns + column] as number;
       if (Number.isNaN(weight)) continue;
-      const [key, keyStop] = tokensOf(axes.key, column);
+      const [key, keyStop] = tokensAt(axes.key, column);
       rows.push([
         viewport.stack.name,
         viewport.layer,

@@ -16,8 +16,8 @@ import { viewport } from "./viewports";
 
 function inputOf(values: number[], now: Viewport, more: Partial<Captioned> = {}): Captioned {
   const grid: Grid = {
-    rows: now.axes.query.cells,
-    columns: now.axes.key.cells,
+    rows: now.axes.query.groups.length,
+    columns: now.axes.key.groups.length,
     values: Float32Array.from(values),
     maximum: now.stack.maximum,
     error: 0,
@@ -49,7 +49,10 @@ const line = (token: number, ...values: number[]) => ({
 });
 const row = line(1, 0.2, 0.8);
 const far = viewport(1000);
-const pooled = inputOf(new Array(far.axes.query.cells * far.axes.key.cells).fill(0.25), far);
+const pooled = inputOf(
+  new Array(far.axes.query.groups.length * far.axes.key.groups.length).fill(0.25),
+  far,
+);
 const part = viewport(4, 4, WINDOWS);
 const inPart = inputOf([0.5, 0.25, 0.25, 0], part);
 

@@ -3,18 +3,13 @@ import { PageTransport } from "../../../src/client/page";
 import type { Range, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { measureText } from "../../../src/draw/canvas";
+import { groupsOf, tokensAt } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { cellAt, layOut } from "../../../src/ui/heat-map/layout";
 import { borders, frontMarks, type HeatMap } from "../../../src/ui/heat-map/marks";
 import type { HeatMapState } from "../../../src/ui/heat-map/state";
 import { composeGrid, loadTiles, tilesOf } from "../../../src/ui/heat-map/tiles";
-import {
-  MAX_CELL,
-  tokensOf,
-  type Viewport,
-  within,
-  zoomed,
-} from "../../../src/ui/heat-map/viewport";
+import { MAX_CELL, type Viewport, within, zoomed } from "../../../src/ui/heat-map/viewport";
 import { pageOf, pieceOf, randomNumbers } from "../../builders";
 import { HEAT_MAP_DEFAULTS } from "../../defaults";
 import { ROOM, selection, tokens, viewport } from "./viewports";
@@ -25,8 +20,8 @@ describe("the visible part", () => {
     for (const count of [641, 1000, 1300, 5000, 100_000]) {
       const { query: rows, key: columns } = viewport(count).axes;
       expect(rows.cell).toBeGreaterThanOrEqual(1);
-      expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.query);
-      expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.key);
+      expect(rows.groups.length * rows.cell).toBeLessThanOrEqual(ROOM.query);
+      expect(columns.groups.length * columns.cell).toBeLessThanOrEqual(ROOM.key);
       // All tokens are visible. With half as many tokens per cell, they would not fit.
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.query).toBeLessThan(count);
@@ -82,9 +77,9 @@ function random(rows: number, columns: number): number[][] {
 /** Return the expected values of a viewport's cells, row by row, computed from the matrix. */
 function expected({ axes, pooled }: Viewport, matrix: number[][]): number[] {
   const { query: rows, key: columns } = axes;
-  return Array.from({ length: rows.cells * columns.cells }, (_, i) => {
-    const queries = tokensOf(rows, Math.floor(i / columns.cells));
-    return pool(matrix, queries, tokensOf(columns, i % columns.cells), pooled);
+  return Array.from({ length: rows.groups.length * columns.groups.length }, (_, i) => {
+    const queries = tokensAt(rows, Math.floor(i / columns.groups.length));
+    return pool(matrix, queries, tokensAt(columns, i % columns.groups.length), pooled);
   });
 }
 
@@ -159,8 +154,8 @@ describe("the layout", () => {
           const cell = cellAt(layout, x, y);
           const { query, key } = layout.viewport.axes;
           return [
-            tokensOf(query, cell?.query as number),
-            tokensOf(key, cell?.key as number),
+            tokensAt(query, cell?.query as number),
+            tokensAt(key, cell?.key as number),
           ] as const;
         };
         const zoomIn = ({ viewport, room, left, top }: typeof whole) =>
@@ -212,7 +207,11 @@ describe("the layout", () => {
     for (let steps = 0; windows; steps++) {
       const layout = laidOut(windows);
       const { query, key } = layout.viewport.axes;
-      const grid = { rows: query.cells, columns: key.cells, values: new Float32Array(0) };
+      const grid = {
+        rows: query.groups.length,
+        columns: key.groups.length,
+        values: new Float32Array(0),
+      };
       const none = { query: null, key: null };
       const heatMap = { layout, grid, palette: PALETTES.light, pins: none, lines: none };
       const marks = frontMarks({
@@ -248,9 +247,9 @@ describe("the layout", () => {
 
   it("draws the border between two texts, for any special tokens", () => {
     expect(
-      borders({ tokens: tokens(8, [null, 0, 0, null, 1, 1, 1, null]), window: [0, 8] }),
+      borders({ tokens: tokens(8, [null, 0, 0, null, 1, 1, 1, null]), groups: groupsOf([0, 8]) }),
     ).toEqual([4]);
-    expect(borders({ tokens: tokens(4, [0, 0, 1, 1]), window: [2, 4] })).toEqual([]);
+    expect(borders({ tokens: tokens(4, [0, 0, 1, 1]), groups: groupsOf([2, 4]) })).toEqual([]);
   });
 });
 
@@ -266,7 +265,7 @@ it("cells of a pair of long texts contain all their tokens, including those of t
   const tokensPerCell = 2 ** rows.level;
   expect(tokensPerCell).toBeGreaterThan(1);
   // Token 702 is the last of text A, and 703 the first of text B. Both are in the same cell.
-  for (const [start, stop] of [tokensOf(rows, rows.cells - 1), tokensOf(columns, 0)]) {
+  for (const [start, stop] of [tokensAt(rows, rows.groups.length - 1), tokensAt(columns, 0)]) {
     expect(start).toBeLessThanOrEqual(702);
     expect(stop).toBeGreaterThan(703);
     expect(stop - start).toBe(tokensPerCell);
