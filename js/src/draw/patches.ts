@@ -3,27 +3,34 @@
  * is the rows and columns of an image's patches, which are successive tokens.
  */
 
-import type { Description, PatchGrid, TokenList } from "../client/protocol";
+import type { Description, PatchGrid, Range, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
 import type { Area, ImageMark } from "./marks";
 
-/** A patch, by its row and column in a grid. */
+/** A patch, by its row and column in a grid. `index` counts the patches row by row. */
 export interface Patch {
   grid: PatchGrid;
+  index: number;
   row: number;
   column: number;
 }
 
-/** Return the position of the first token after a grid. */
-export function gridEnd(grid: PatchGrid): number {
-  return grid.start + grid.rows * grid.columns;
+/** Return the token of a patch. */
+export function patchToken({ start }: PatchGrid, index: number): number {
+  return start + index;
+}
+
+/** Return the tokens of all patches. */
+export function gridTokens(grid: PatchGrid): Range {
+  return [grid.start, patchToken(grid, grid.rows * grid.columns)];
 }
 
 /** Return the patch of a grid that a token stands for, or null for a token outside of the grid. */
 export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
-  if (token === null || token < grid.start || token >= gridEnd(grid)) return null;
-  const index = token - grid.start;
-  return { grid, row: Math.floor(index / grid.columns), column: index % grid.columns };
+  const [first, stop] = gridTokens(grid);
+  if (token === null || token < first || token >= stop) return null;
+  const index = token - first;
+  return { grid, index, row: Math.floor(index / grid.columns), column: index % grid.columns };
 }
 
 /** Return the patch that a token stands for, or null if the token is not a patch. */

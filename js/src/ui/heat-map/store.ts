@@ -371,6 +371,7 @@ export function createHeatMapImage(
       const { token = null, key = null } = record.selection.value ?? {};
       return store.cursor.value ?? { query: token, key };
     }),
+    axes: computed(() => store.viewport.value?.axes ?? null),
     reveal: (side, token) => assign(context.state, store.windowsAt(side, token)),
     point: (to) => {
       const axes = store.viewport.peek()?.axes;

@@ -4,10 +4,11 @@
  * and columns. All functions are pure.
  */
 
-import type { PatchGrid, TokenList } from "../../client/protocol";
+import type { PatchGrid, StackDescription, TokenList } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
 import { largestOf } from "../../client/signs";
-import { patchOf } from "../../draw/patches";
+import { patchOf, patchToken } from "../../draw/patches";
+import type { Axis, BySide } from "../axis";
 import {
   capital,
   formatShare,
@@ -18,7 +19,6 @@ import {
   withWay,
   written,
 } from "../text/captions";
-import type { Selection } from "../view/record";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
 /** Request for the weights that the captions describe, and the tokens to which they belong. */
@@ -29,7 +29,8 @@ export interface CaptionedHeat {
    * one key are shown, queries.
    */
   grid: PatchGrid;
-  selection: Pick<Selection, "stack" | "queries" | "keys">;
+  stack: StackDescription;
+  axes: BySide<Pick<Axis, "tokens">>;
 }
 
 /**
@@ -51,8 +52,8 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
  * and on all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere". The weight is that of
  * one query or the mean over all queries.
  */
-export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): string {
-  const { keys } = selection;
+export function sharesInWords(heat: Heat, { grid, axes }: CaptionedHeat): string {
+  const keys = axes.key.tokens;
   const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
   const total = sum(heat.values);
   if (total === 0) return "no weight at all";
@@ -70,25 +71,30 @@ export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): s
   return shares.join(", ");
 }
 
+/** Return the tokens over which weights are drawn: keys, or the queries of the weights on one key. */
+export function drawnTokens({ question, axes }: CaptionedHeat): TokenList {
+  return axes[question.side === "key" ? "query" : "key"].tokens;
+}
+
 /**
  * Quote the patch that has the largest absolute value in a heat map by its row and column, such as
  * “patch 2,3”, and add this value.
  */
-function strongestInWords(heat: Heat, { grid, selection, question }: CaptionedHeat): string {
-  const { queries, keys, stack } = selection;
+function strongestInWords(heat: Heat, input: CaptionedHeat): string {
+  const { grid, stack } = input;
   const quantity = quantityOf(stack);
   const values = onGrid(heat, grid);
   const best = values.indexOf(largestOf(values));
-  const { text } = question.side === "key" ? queries : keys;
+  const { text } = drawnTokens(input);
   const value = values[best] ?? 0;
   const number = withWay(quantity, value, written(quantity, value, 3));
-  return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
+  return `${quoted(text[patchToken(grid, best)] ?? "")}, ${number}`;
 }
 
-export function headingOf({ question, grid, selection }: CaptionedHeat): string {
+export function headingOf({ question, grid, stack, axes }: CaptionedHeat): string {
   const { side, token } = question;
-  const { queries, keys } = selection;
-  const quantity = quantityOf(selection.stack);
+  const [queries, keys] = [axes.query.tokens, axes.key.tokens];
+  const quantity = quantityOf(stack);
   const numbers = capital(pluralOf(quantity));
   if (side === "query")
     return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
@@ -101,7 +107,7 @@ export function headingOf({ question, grid, selection }: CaptionedHeat): string 
 
 /** Return the caption below one heat map. */
 export function heatInWords(heat: Heat, input: CaptionedHeat): string {
-  const quantity = quantityOf(input.selection.stack);
+  const quantity = quantityOf(input.stack);
   if (quantity.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
   // Maxima over heads do not sum to 1, so the caption has no shares.
@@ -122,8 +128,8 @@ export function heatsInWords(heats: readonly Heat[], input: CaptionedHeat): stri
  * the image, and the largest weight.
  */
 export function layersInWords(heats: readonly Heat[], input: CaptionedHeat): string {
-  const { grid, question, selection } = input;
-  const { name, signed } = quantityOf(selection.stack);
+  const { grid, question, stack, axes } = input;
+  const { name, signed } = quantityOf(stack);
   const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
   const sizeOf = (heat: Heat): number => Math.abs(largestOf(onGrid(heat, grid)));
   const shareOf = (heat: Heat): number => sum(onGrid(heat, grid)) / sum(heat.values);
@@ -138,7 +144,7 @@ export function layersInWords(heats: readonly Heat[], input: CaptionedHeat): str
       (heat) => heat && `${formatShare(shareOf(heat))} (${heat.series.name})`,
     );
     parts.push(
-      `Between ${least} and ${most} of the ${name} is on ${imageName(grid, selection.keys)}`,
+      `Between ${least} and ${most} of the ${name} is on ${imageName(grid, axes.key.tokens)}`,
     );
   }
   parts.push(`Largest ${name}: ${largest.series.name}, ${strongestInWords(largest, input)}`);

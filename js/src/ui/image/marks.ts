@@ -9,7 +9,7 @@ import type { RecordImage } from "../../client/requests/images";
 import { measureText } from "../../draw/canvas";
 import { type Box, joined, type LegendScale, rampBox, textMark, wrap } from "../../draw/figure";
 import { type Area, fontOf, type Mark, type TextMark, translate } from "../../draw/marks";
-import { greyOf, patchIn, pictureMark } from "../../draw/patches";
+import { greyOf, pictureMark } from "../../draw/patches";
 import { type Ink, inkAt, rampOf } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
@@ -17,8 +17,8 @@ import { type CaptionedHeat, headingOf, heatInWords } from "./captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
 interface Frame {
-  /** Token of the patch. No frame is drawn for null, and for tokens outside the patch grid. */
-  token: number | null;
+  /** Index of the patch in the grid, or null for no frame. */
+  patch: number | null;
   stroke: string;
   strokeWidth: number;
 }
@@ -81,9 +81,9 @@ export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number
  * makes it visible on every image.
  */
 function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): Mark[] {
-  const { token, stroke, strokeWidth } = frame;
-  if (token === null || !patchIn(grid, token)) return [];
-  const box = { kind: "rect", ...patchBox(grid, tile, token - grid.start) } as const;
+  const { patch, stroke, strokeWidth } = frame;
+  if (patch === null) return [];
+  const box = { kind: "rect", ...patchBox(grid, tile, patch) } as const;
   return [
     { ...box, stroke: palette.background, strokeWidth: strokeWidth + 2 },
     { ...box, stroke, strokeWidth },
@@ -91,13 +91,13 @@ function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): 
 }
 
 function tileMarks(content: PanelContent, heat: Heat | null, tile: Area): Mark[] {
-  const { palette, grid, image, selection, end, frames } = content;
+  const { palette, grid, image, stack, end, frames } = content;
   const whole = { pixels: image.pixels, columns: image.width, rows: image.height };
   const marks: Mark[] = [
     pictureMark(heat ? greyOf(image, rgbOf(palette.background)) : whole, tile),
   ];
   if (heat) {
-    const ink = selection.stack.signed ? palette : heat.series.color;
+    const ink = stack.signed ? palette : heat.series.color;
     const pixels = heatPixels(onGrid(heat, grid), end, ink);
     marks.push({ kind: "image", ...tile, pixels, columns: grid.columns, rows: grid.rows });
   }
@@ -166,10 +166,10 @@ function imagesBox(
 
 /** Return the colour scale of all images, or null if no weights are shown. */
 export function heatScale(content: PanelContent): LegendScale | null {
-  const { heats, palette, selection } = content;
+  const { heats, palette, stack } = content;
   if (!heats[0]) return null;
   const end = plainNumber(Number(content.end.toPrecision(3)));
-  const quantity = quantityOf(selection.stack);
+  const quantity = quantityOf(stack);
   const [color, ...others] = new Set(heats.map(({ series }) => series.color));
   const only = others.length === 0 && color ? color : palette.neutral;
   return {

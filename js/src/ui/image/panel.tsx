@@ -3,8 +3,8 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import type { TokenList } from "../../client/protocol";
 import { sceneOf } from "../../draw/marks";
+import type { Side } from "../axis";
 import { Choice } from "../controls/fields";
 import { type KeyActions, runKey, type Shortcut } from "../controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
@@ -54,10 +54,9 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     const tile = at && panel.drawn.value?.tiles[at.tile];
     if (!at || !tile || !now) return null;
     const { query, key } = panel.tokensAt(at.patch);
-    const { queries, keys } = now.selection;
-    const name = ({ text }: TokenList, token: number | null): string[] =>
-      token === null ? [] : [`${quoted(text[token] ?? "")} (${token})`];
-    const names = [...name(queries, query), ...name(keys, key)];
+    const name = (side: Side, token: number | null): string[] =>
+      token === null ? [] : [`${quoted(now.axes[side].tokens.text[token] ?? "")} (${token})`];
+    const names = [...name("query", query), ...name("key", key)];
     const rows = now.heats.map((heat, index) => ({
       color: heat.series.color,
       text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.patch] ?? 0, 3)}`,

@@ -8,7 +8,8 @@ import type { PatchGrid, Range } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
 import type { Source } from "../../client/source";
-import { gridEnd } from "../../draw/patches";
+import { gridTokens } from "../../draw/patches";
+import type { BySide, Side } from "../axis";
 import type { RecordStore, Selection } from "../view/record";
 
 /** Images of the record, by the index `image` of a patch grid. An image is null until it is loaded. */
@@ -89,13 +90,11 @@ export interface HeatSeries {
   how: "mean" | "max";
 }
 
-type Side = "query" | "key";
-
 /**
  * Query and key that are highlighted or pinned, each null without one. The image panel shows
  * the weights of the query or, without a query, the weights on the key.
  */
-export type Focus = Record<Side, number | null>;
+export type Focus = BySide<number | null>;
 
 /**
  * Request for the weights of the query `token` on all keys (`side` is "query"), or of all queries
@@ -201,5 +200,5 @@ export async function loadHeat(
 
 /** Return the values of a heat map that belong to the patches of a grid. */
 export function onGrid(heat: Heat, grid: PatchGrid): Float32Array {
-  return heat.values.subarray(grid.start, gridEnd(grid));
+  return heat.values.subarray(...gridTokens(grid));
 }

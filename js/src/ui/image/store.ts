@@ -10,13 +10,14 @@ import { headsOf } from "../../client/source";
 import { type Figure, joined, pictureWidth } from "../../draw/figure";
 import { FigureError } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
-import { patchIn } from "../../draw/patches";
+import { patchIn, patchToken } from "../../draw/patches";
+import type { Axis, BySide, Side } from "../axis";
 import { type ImageExport, type ViewFigure, viewFigure } from "../exports/exports";
 import { capital, numbersInWords, quoted } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
-import { heatsInWords, layersInWords } from "./captions";
+import { drawnTokens, heatsInWords, layersInWords } from "./captions";
 import { heatScale, imageRows, type PanelContent, panelMarks } from "./marks";
 import {
   createImageRoom,
@@ -53,6 +54,7 @@ export interface HoveredPatch {
 
 /** Input of an image panel, and functions that the panel calls to change the view around it. */
 interface PanelOptions {
+  axes: ReadonlySignal<BySide<Axis> | null>;
   series: ReadonlySignal<HeatSeries[]>;
   /**
    * Query and key that the view highlights or, if none is highlighted, that are pinned. The panel
@@ -67,7 +69,7 @@ interface PanelOptions {
    */
   point: (pointed: (Focus & Pick<HoveredPatch, "tile">) | null) => void;
   /** Make a token visible in the view before the panel pins it. */
-  reveal: (side: "query" | "key", token: number) => void;
+  reveal: (side: Side, token: number) => void;
   /** Sentence below the image, or "" without a note. */
   note?: ReadonlySignal<string>;
 }
@@ -127,8 +129,8 @@ export function createImagePanel<S extends RecordState>(
   );
 
   const content = computed<PanelContent | null>(() => {
-    const image = shown.value && room?.images.value[shown.value.grid.image];
-    if (!room || !shown.value || !image) return null;
+    const [axes, image] = [options.axes.value, room?.images.value[shown.value?.grid.image ?? -1]];
+    if (!room || !shown.value || !axes || !image) return null;
     const { now, grid: keyGrid, queryGrid } = shown.value;
     const [requested, latest] = [question.value, answered.value];
     // The last loaded weights may belong to an earlier stack or layer. They are not shown then.
@@ -142,30 +144,37 @@ export function createImagePanel<S extends RecordState>(
     // of all queries on one key, the key. The first frame is around the key in `focus`, and is
     // omitted for the weights on one key. Tokens that are not patches of the grid have no frame.
     const ownGrid = isOfKey ? keyGrid : queryGrid;
-    const own = of?.side && ownGrid && patchIn(ownGrid, of.token);
-    const ownToken = own ? grid.start + of.token - ownGrid.start : null;
+    const patchAt = (inGrid: PatchGrid | null, token: number | null): number | null =>
+      (inGrid && patchIn(inGrid, token)?.index) ?? null;
     return {
-      ...{ selection: now, question: of, grid, heats, image, palette },
+      ...{ stack: now.stack, axes, question: of, grid, heats, image, palette },
       width: room.panelWidth.value,
       end: endOf(heats, grid),
       frames: [
-        { token: isOfKey ? null : focus.value.key, stroke: palette.muted, strokeWidth: 1.2 },
-        { token: ownToken, stroke: palette.ink, strokeWidth: 1.8 },
+        {
+          patch: isOfKey ? null : patchAt(grid, focus.value.key),
+          stroke: palette.muted,
+          strokeWidth: 1.2,
+        },
+        {
+          patch: of?.side ? patchAt(ownGrid, of.token) : null,
+          stroke: palette.ink,
+          strokeWidth: 1.8,
+        },
       ],
       note: options.note?.value ?? "",
     };
   });
   const drawn = computed(() => {
     if (!content.value || !shown.value) return null;
-    const { grid, palette, frames } = content.value;
-    const patch = hovered.value?.patch;
-    const token = patch === undefined ? null : grid.start + patch;
+    const { palette, frames } = content.value;
     const as = shown.value.queryGrid ? "query. You can also choose any other query" : "key";
     const advice =
       shown.value.now.token === null
         ? `Click a patch to choose it as the ${as}.`
         : "Click a patch to choose another. Esc clears the choice.";
-    const hover = { token, stroke: palette.ink, strokeWidth: 1 };
+    const patch = hovered.value?.patch ?? null;
+    const hover = { patch, stroke: palette.ink, strokeWidth: 1 };
     return panelMarks({ ...content.value, frames: [...frames, hover] }, advice);
   });
 
@@ -175,7 +184,7 @@ export function createImagePanel<S extends RecordState>(
    */
   const tokensAt = (patch: number): Focus => {
     const { question: of = null, grid = null } = content.peek() ?? {};
-    const token = grid && grid.start + patch;
+    const token = grid && patchToken(grid, patch);
     if (of?.side === "key") return { query: token, key: of.token };
     return { query: of?.side === "query" ? of.token : null, key: token };
   };
@@ -186,11 +195,7 @@ export function createImagePanel<S extends RecordState>(
      * Return the patch at which the keyboard cursor starts: the patch of the token whose weights
      * are shown, or the first patch if this token is not a patch.
      */
-    start: () => {
-      const now = content.peek();
-      const token = now?.frames[1]?.token;
-      return now && token != null ? token - now.grid.start : 0;
-    },
+    start: () => content.peek()?.frames[1]?.patch ?? 0,
     /** Caption of the panel for screen readers, or "" if no weights are shown. */
     caption: computed(() => {
       const now = content.value;
@@ -219,7 +224,7 @@ export function createImagePanel<S extends RecordState>(
       const now = shown.peek();
       if (!now) return;
       const side = now.queryGrid ? "query" : "key";
-      const token = (now.queryGrid ?? now.grid).start + patch;
+      const token = patchToken(now.queryGrid ?? now.grid, patch);
       const pin = now.queryGrid ? "token" : "key";
       const isPinned = state[pin].peek() === token;
       if (!isPinned) options.reveal(side, token);
@@ -286,18 +291,17 @@ export function imageExport<S extends RecordState>(
       const now = panel.content.peek();
       if (!now?.question || now.heats.length === 0)
         throw new FigureError(`content="${of}" ${imageProblem(context)}`);
-      const { question, selection, grid } = now;
+      const { question, stack, grid } = now;
       const width = pictureWidth(context.figure) ?? context.width.peek();
-      const { layers } = of === "layers" ? selection.stack : { layers: [question.layer] };
-      const groups =
-        of === "layers" ? await heatsOfLayers(context, selection.stack, question) : [now.heats];
+      const { layers } = of === "layers" ? stack : { layers: [question.layer] };
+      const groups = of === "layers" ? await heatsOfLayers(context, stack, question) : [now.heats];
       const heats = groups.flat();
       const content = { ...now, width, heats, end: endOf(heats, grid) };
       const { marks, ...size } = imageRows(content, groups);
-      const { text } = selection[question.side === "key" ? "queries" : "keys"];
+      const { text } = drawnTokens({ ...now, question });
       const heads = [...new Set(heats.flatMap(({ series }) => series.heads))];
-      const framed = now.frames.flatMap(({ token }) =>
-        token !== null && patchIn(grid, token) ? [quoted(text[token] ?? "")] : [],
+      const framed = now.frames.flatMap(({ patch }) =>
+        patch === null ? [] : [quoted(text[patchToken(grid, patch)] ?? "")],
       );
       const frames = framed.length > 0 ? ` Framed: ${framed.join(" and ")}.` : "";
       const scale = heatScale(content);

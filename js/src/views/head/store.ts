@@ -244,6 +244,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
   return createImagePanel(context, {
     series,
     note,
+    axes: computed(() => store.plan.value?.axes ?? null),
     reveal: (side, token) => {
       const plan = store.plan.peek();
       if (plan) assign(context.state, windowsShowing(plan, token, side));

@@ -17,8 +17,8 @@ const question = {
   ...{ rows: [7, 8] as Range, columns: [0, 8] as Range, series: [] },
 };
 const inputOf = (more: Partial<StackDescription> = {}) => {
-  const selection = { stack: stackOf(more), queries: TOKENS, keys: TOKENS };
-  return { question, grid: GRID, selection };
+  const axes = { query: { tokens: TOKENS }, key: { tokens: TOKENS } };
+  return { question, grid: GRID, stack: stackOf(more), axes };
 };
 const input = inputOf();
 const signed = inputOf({ measure: "difference", signed: true, maximum: 0.5 });
