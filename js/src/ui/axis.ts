@@ -29,20 +29,24 @@ export function otherSide(side: Side): Side {
 export type LeaveOut = "special" | "first" | number;
 
 export interface Axis {
-  side: Side;
   /** All tokens of the side, including those that are not visible. */
   tokens: TokenList;
   /** Range of tokens that the view shows. */
   window: Range;
   /** Tokens at each position. */
   groups: readonly Range[];
-  /** Which keys the reader leaves out, and which texts of a pair the reader chose. */
+}
+
+/** Axis with one token per position, of which some do not take part in the plot. */
+export interface TokenAxis extends Axis {
+  side: Side;
+  /** Keys that the reader leaves out, and texts of a pair that the reader chose. */
   leaveOut: readonly LeaveOut[];
   pair: Pair;
-  /** 1 for each token that is left out. Undefined if no token can be left out. */
-  leftOut?: Uint8Array;
-  /** 1 for each token of the chosen text. Undefined if the axis shows no other tokens. */
-  members?: Uint8Array;
+  /** 1 for each token that is left out. */
+  leftOut: Uint8Array;
+  /** 1 for each token of the chosen text. */
+  members: Uint8Array;
 }
 
 export function sizeOf([start, stop]: Range): number {
@@ -68,14 +72,34 @@ export function contains([start, stop]: Range, [first, last]: Range): boolean {
   return start <= first && stop >= last;
 }
 
-/** Return the numbers of a query in a matrix of the queries `rows` and the keys `columns`. */
-export function rowOf(
-  matrix: Float32Array,
-  { rows, columns }: { rows: Range; columns: Range },
-  query: number,
-): Float32Array {
+/** Queries and keys of the numbers of a matrix. */
+interface Block {
+  rows: Range;
+  columns: Range;
+}
+
+/** Return the numbers of a query in a matrix. */
+export function rowOf(matrix: Float32Array, { rows, columns }: Block, query: number): Float32Array {
   const start = indexIn(rows, query) * sizeOf(columns);
   return matrix.subarray(start, start + sizeOf(columns));
+}
+
+/** Return the query and the key of a number of a matrix. */
+export function pairAt({ rows, columns }: Block, index: number): [query: number, key: number] {
+  const width = sizeOf(columns);
+  return [tokenIn(rows, Math.floor(index / width)), tokenIn(columns, index % width)];
+}
+
+/** Return the range of one token. */
+export function oneToken(token: number): Range {
+  return [token, token + 1];
+}
+
+/** Divide a range of tokens into `count` groups of nearly equal sizes. */
+export function dividedInto(range: Range, count: number): Range[] {
+  const border = (index: number): number =>
+    tokenIn(range, Math.floor((index * sizeOf(range)) / count));
+  return Array.from({ length: count }, (_, index) => [border(index), border(index + 1)]);
 }
 
 /** Divide a range of tokens into groups of `size` tokens. The last group may have fewer. */
@@ -86,13 +110,13 @@ export function groupsOf([first, stop]: Range, size = 1): Range[] {
   });
 }
 
-/** Return an axis with one token per position. Only keys are left out. */
+/** Return the axis of a window. Only keys are left out. */
 export function tokenAxis(
   side: Side,
   tokens: TokenList,
   window: Range,
-  { leaveOut, pair }: Pick<Axis, "leaveOut" | "pair">,
-): Axis {
+  { leaveOut, pair }: Pick<TokenAxis, "leaveOut" | "pair">,
+): TokenAxis {
   const leftOut = leftOutKeys(tokens, side === "key" ? leaveOut : []);
   const members = pairMembers(tokens, pair, side);
   return { side, tokens, window, groups: groupsOf(window), leaveOut, pair, leftOut, members };
@@ -111,13 +135,6 @@ export function tokenAt(axis: Pick<Axis, "groups">, position: number): number {
 /** Return the first token at each position. */
 export function shownTokens({ groups }: Pick<Axis, "groups">): number[] {
   return groups.map(([first]) => first);
-}
-
-/** Return all visible tokens. */
-export function visibleTokens({ groups }: Pick<Axis, "groups">): number[] {
-  return groups.flatMap((group) =>
-    Array.from({ length: sizeOf(group) }, (_, index) => tokenIn(group, index)),
-  );
 }
 
 /** Return the last position whose tokens do not begin after a token, or -1 if all begin after it. */
@@ -176,16 +193,16 @@ export function isInside(axis: Pick<Axis, "groups">, token: number): boolean {
   return isVisible(axis, token) && token > tokenAt(axis, 0);
 }
 
-/** Whether and how a token takes part in a plot. */
+/** Part of a token in a plot. */
 export type TokenState = "leftOut" | "otherPair" | "inSight" | "outside";
 
 /**
  * Return the state of a token: left out by the reader, not in the chosen text of a pair, visible, or
  * not visible.
  */
-export function stateOf(axis: Axis, token: number): TokenState {
-  if (axis.leftOut?.[token]) return "leftOut";
-  if (axis.members?.[token] === 0) return "otherPair";
+export function stateOf(axis: TokenAxis, token: number): TokenState {
+  if (axis.leftOut[token]) return "leftOut";
+  if (!axis.members[token]) return "otherPair";
   return isVisible(axis, token) ? "inSight" : "outside";
 }
 

@@ -13,6 +13,7 @@ import {
   indexIn,
   isComplete,
   isVisible,
+  oneToken,
   otherSide,
   SIDES,
   type Side,
@@ -200,7 +201,7 @@ function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
 function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
   const { text } = viewport.axes[otherSide(side)].tokens;
   const isFree = (i: number): boolean =>
-    side === "query" || !hasForced(viewport.stack, [tokenIn(window, i), tokenIn(window, i + 1)]);
+    side === "query" || !hasForced(viewport.stack, oneToken(tokenIn(window, i)));
   return topKeys(values, count, isFree).map((i) => ({
     token: quotedAt(text, tokenIn(window, i)),
     weight: weightInWords(viewport, values[i] as number),

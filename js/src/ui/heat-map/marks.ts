@@ -25,7 +25,6 @@ import {
   type Side,
   shownTokens,
   tokensAt,
-  visibleTokens,
 } from "../axis";
 import {
   type ColorScale,
@@ -673,7 +672,7 @@ function stripMarks({ layout, images }: HeatMap, side: Side): Mark[] {
   const step = tokenStep(axis);
   if (layout.labels[side].patchSize === 0 || step < 2) return [];
   const marks: Mark[] = [];
-  for (const token of visibleTokens(axis)) {
+  for (const token of shownTokens(axis)) {
     const patch = patchOf(axis.tokens, token);
     const image = patch && images[patch.grid.image];
     if (!image) continue;

@@ -4,7 +4,7 @@
  * cell covers 2^n queries or keys. All functions are pure.
  */
 
-import type { Pooled, Range } from "../../client/protocol";
+import type { Pooled, Range, TokenList } from "../../client/protocol";
 import {
   type Axis,
   type BySide,
@@ -113,7 +113,7 @@ function sharp(pixels: number, ratio: number, minCell: number): number {
 }
 
 function axisOf(
-  { side, tokens, pair, leaveOut }: Omit<Axis, "window" | "groups">,
+  tokens: TokenList,
   extent: Range,
   requested: Range,
   tokenPixels: number,
@@ -135,7 +135,7 @@ function axisOf(
     const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
     const window: Range = [first * tokensPerCell, stop];
     const groups = groupsOf(window, tokensPerCell);
-    return { side, tokens, pair, leaveOut, extent, window, groups, level, cell };
+    return { tokens, extent, window, groups, level, cell };
   }
 }
 
@@ -171,15 +171,7 @@ export function viewportOf(
     ratio,
     canPool: levelOf(Math.min(wholePixels.query, wholePixels.key), minCell) > 0,
     axes: bySide((side) =>
-      axisOf(
-        { side, tokens: tokens[side], pair, leaveOut: [] },
-        extents[side],
-        windows[side],
-        pixels[side],
-        room[side],
-        ratio,
-        minCell,
-      ),
+      axisOf(tokens[side], extents[side], windows[side], pixels[side], room[side], ratio, minCell),
     ),
   };
 }

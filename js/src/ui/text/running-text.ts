@@ -96,16 +96,6 @@ export function runningText(
 export const MAX_TOKENS = 600;
 
 /**
- * Return the range of tokens that are shown of a text with `count` tokens: at most `maxTokens`,
- * with the token `around` near the middle.
- */
-export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS): [number, number] {
-  if (count <= maxTokens) return [0, count];
-  const start = Math.max(0, Math.min(count - maxTokens, around - Math.floor(maxTokens / 2)));
-  return [start, start + maxTokens];
-}
-
-/**
  * Opacity of the strongest shading. With a larger one, text would be hard to read in VS Code's dark
  * theme, which has the palest text.
  */

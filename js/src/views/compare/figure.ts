@@ -4,9 +4,11 @@
  * difference of two members.
  */
 
+import type { Range } from "../../client/protocol";
 import type { Source } from "../../client/source";
 import { type Box, textMark } from "../../draw/figure";
 import { type Mark, sceneOf, translate } from "../../draw/marks";
+import { pairAt, sizeOf, windowAt } from "../../ui/axis";
 import { pinColor } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { drawnYet, type ViewFigure } from "../../ui/exports/exports";
@@ -135,16 +137,16 @@ const MAX_PAIRS = 1 << 20;
 export async function pairsCsv(
   source: Source,
   selection: CompareSelection,
-  windows: { queries: [number, number] | null; keys: [number, number] | null },
+  windows: { queries: Range | null; keys: Range | null },
 ): Promise<string> {
   const { compared, member, layer, head, names } = selection;
   const numKeys = selection.keys.text.length;
   const columns = windows.keys ?? [0, numKeys];
-  let rows: [number, number] = windows.queries ?? [0, selection.queries.text.length];
-  if ((rows[1] - rows[0]) * (columns[1] - columns[0]) > MAX_PAIRS) {
+  let rows = windows.queries ?? [0, selection.queries.text.length];
+  if (sizeOf(rows) * sizeOf(columns) > MAX_PAIRS) {
     const { token } = selection;
-    const most = Math.max(1, Math.floor(MAX_PAIRS / (columns[1] - columns[0])));
-    rows = token === null ? [rows[0], rows[0] + most] : [token, token + 1];
+    const most = Math.max(1, Math.floor(MAX_PAIRS / sizeOf(columns)));
+    rows = token === null ? windowAt(0, most, rows) : [token, token + 1];
   }
   const ask = (stack: string) => source.block({ stack, layer, heads: [head], rows, columns });
   const difference = compared.differences[member];
@@ -159,13 +161,11 @@ export async function pairsCsv(
   const missing = new Set(missingQueries(selection));
   const lines: (string | number)[][] = [];
   const largest = Math.max(one.error, two.error);
-  const width = columns[1] - columns[0];
   const [a, b] = [one.matrices[0] as Float32Array, two.matrices[0] as Float32Array];
   for (let at = 0; at < a.length; at++) {
     const [from, to] = [a[at] as number, b[at] as number];
     if (from === 0 && to === 0) continue;
-    const query = rows[0] + Math.floor(at / width);
-    const key = columns[0] + (at % width);
+    const [query, key] = pairAt({ rows, columns }, at);
     // The picture of the difference does not show a query that only one member has. For such a
     // query, subtract the weights.
     const drawn = missing.has(query) ? undefined : changes?.[at];

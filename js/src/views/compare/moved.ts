@@ -7,6 +7,7 @@
 import type { Range } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
+import { groupsOf, rowOf } from "../../ui/axis";
 
 /**
  * Maximum number of weights of a head that are loaded to find the query that changed most. For a
@@ -102,11 +103,10 @@ export async function loadMoved(
   );
   const missing = new Set(asked.missing);
   let best: Moved | null = null;
-  for (let row = 0; row < rows[1] - rows[0]; row++) {
-    const query = rows[0] + row;
+  const columns: Range = [0, numKeys];
+  for (const [query] of groupsOf(rows)) {
     if (missing.has(query)) continue;
-    const [from, to] = [row * numKeys, (row + 1) * numKeys];
-    const rowMoved = movedIn(changes.subarray(from, to));
+    const rowMoved = movedIn(rowOf(changes, { rows, columns }, query));
     if (!best || rowMoved.total > best.total) best = { query, most: token === null, ...rowMoved };
   }
   return best;

@@ -4,6 +4,7 @@ import { effect, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { patchIn } from "../../draw/patches";
+import { windowAround } from "../../ui/axis";
 import { rgbOf } from "../../ui/colors/palette";
 import { bound, Chip, CloseButton, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
@@ -11,10 +12,10 @@ import { capital, counted, formatSmall, quoted, several } from "../../ui/text/ca
 import {
   acrossLines,
   isDotted,
+  MAX_TOKENS,
   type RunningToken,
   runningText,
   shadeOf,
-  windowOf,
 } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
 import { linesCoverageInWords, textInWords, unitOf } from "./captions";
@@ -172,7 +173,10 @@ function Running(props: RunningProps) {
   const end = Math.max(0, ...weights.values());
   const color = rgbOf(context.palette.value.positive).join(" ");
 
-  const [start, stop] = windowOf(all.length, Math.max(0, around.value ?? outlined));
+  const [start, stop] = windowAround(Math.max(0, around.value ?? outlined), MAX_TOKENS, [
+    0,
+    all.length,
+  ]);
   const focusable = Math.max(start, Math.min(stop - 1, cursor.value ?? outlined));
   const pointAt = (position: number, isKey = byKey): number =>
     corpus.pointOf(isKey ? "key" : "query", text, position);

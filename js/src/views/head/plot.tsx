@@ -4,7 +4,7 @@ import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { zeroInWords } from "../../client/zeros";
 import { hitTest } from "../../draw/marks";
-import { type Axis, nearestVisible, neighbourOf, type Side } from "../../ui/axis";
+import { nearestVisible, neighbourOf, type Side, type TokenAxis } from "../../ui/axis";
 import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
 import { findShortcut, recordShortcuts } from "../../ui/controls/shortcuts";
 import { effectText } from "../../ui/effects/effects";
@@ -75,11 +75,11 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
    * Return an action that calls `act` with the plan and the axis of the cursor. Without a cursor, it
    * is the axis of the queries.
    */
-  const onSide = (act: (plan: Plan, axis: Axis) => void) => () => {
+  const onSide = (act: (plan: Plan, axis: TokenAxis) => void) => () => {
     const current = plan.peek();
     if (current) act(current, current.axes[cursor.peek()?.side ?? "query"]);
   };
-  const moveTo = (current: Plan, { side }: Axis, index: number): void => {
+  const moveTo = (current: Plan, { side }: TokenAxis, index: number): void => {
     cursor.value = { side, index };
     assign(state, windowsShowing(current, index, side));
   };

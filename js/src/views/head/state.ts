@@ -9,12 +9,12 @@ import {
   type StateOf,
 } from "../../client/traits";
 import {
-  type Axis,
   type BySide,
   bySide,
   isVisible,
   type Side,
   sizeOf,
+  type TokenAxis,
   tokenAxis,
   windowAround,
 } from "../../ui/axis";
@@ -53,7 +53,7 @@ export function clipWindow(window: Range | null, count: number): Range {
 
 /** Selected stack, layer and heads, with the visible tokens and the weights to load. */
 export interface Plan extends Selection {
-  axes: BySide<Axis>;
+  axes: BySide<TokenAxis>;
   /** Queries whose weights are loaded. */
   rows: Range;
   /** Keys whose weights are loaded. */
@@ -77,7 +77,7 @@ const MAX_COMPLETE_KEYS = 2048;
 const ROWS_AT_ONCE = 64;
 
 /** Return the axes of a selection. They show the tokens in the windows of the traits. */
-function axesOf(selection: Selection, state: PlanState): BySide<Axis> {
+function axesOf(selection: Selection, state: PlanState): BySide<TokenAxis> {
   const tokens = { query: selection.queries, key: selection.keys };
   // Signed numbers are not shares of 1, so no keys can be left out.
   const leaveOut = selection.stack.signed ? [] : state.leave_out;

@@ -192,20 +192,16 @@ async function findStrongest(
   const best = map && strongestOf(map, store.part.peek(), store.stackOf(at));
   if (!best) return null;
   const { rows, columns, weight } = best;
-  if (best.isSingle) return { query: rows[0], key: columns[0], weight, error: errorOf(map) };
+  const [[query], [key]] = [rows, columns];
+  if (best.isSingle) return { query, key, weight, error: errorOf(map) };
   const { layer, head } = at;
   const stack = store.stackOf(at).name;
   const block = await source.block({ stack, layer, heads: [head], rows, columns });
   const values = block.matrices[0] as Float32Array;
   const exact = strongestOf({ ...block, values }, { rows, columns }, store.stackOf(at));
-  return (
-    exact && {
-      query: exact.rows[0],
-      key: exact.columns[0],
-      weight: exact.weight,
-      error: block.error,
-    }
-  );
+  if (!exact) return null;
+  const [[exactQuery], [exactKey]] = [exact.rows, exact.columns];
+  return { query: exactQuery, key: exactKey, weight: exact.weight, error: block.error };
 }
 
 /**

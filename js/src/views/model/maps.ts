@@ -6,6 +6,7 @@
 
 import type { MapsRequest, Range, StackDescription } from "../../client/protocol";
 import type { HeadMap, Source } from "../../client/source";
+import { dividedInto, oneToken, sizeOf } from "../../ui/axis";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { hasForced } from "../../ui/text/captions";
 
@@ -55,11 +56,8 @@ export function strongestOf(
   stack: Pick<StackDescription, "forced_queries">,
 ): (Part & { weight: number; isSingle: boolean }) | null {
   // In a map of sampled queries, a row is a single query.
-  const queriesOf = (row: number): Range => {
-    const query = map.sampled?.[row];
-    return query === undefined ? covered(row, map.rows, part.rows) : oneFrom(query);
-  };
-  const isForced = Array.from({ length: map.rows }, (_, row) => hasForced(stack, queriesOf(row)));
+  const queries = map.sampled?.map(oneToken) ?? dividedInto(part.rows, map.rows);
+  const isForced = queries.map((group) => hasForced(stack, group));
   const rowOf = (cell: number): number => Math.floor(cell / map.columns);
   let [best, weight] = map.largest ?? [0, 0];
   if (!map.largest)
@@ -67,21 +65,7 @@ export function strongestOf(
       if (Math.abs(value) > Math.abs(weight) && !isForced[rowOf(i)]) [best, weight] = [i, value];
     });
   if (weight === 0 || isForced[rowOf(best)]) return null;
-  const rows = queriesOf(rowOf(best));
-  const columns = covered(best % map.columns, map.columns, part.columns);
-  const isSingle = [rows, columns].every(([start, stop]) => stop - start === 1);
-  return { rows, columns, weight, isSingle };
-}
-
-function oneFrom(start: number): Range {
-  return [start, start + 1];
-}
-
-/** Return the part of a range that one of `cells` rows or columns covers. */
-function covered(index: number, cells: number, [start, stop]: Range): Range {
-  const count = stop - start;
-  return [
-    start + Math.floor((index * count) / cells),
-    start + Math.floor(((index + 1) * count) / cells),
-  ];
+  const rows = queries[rowOf(best)] as Range;
+  const columns = dividedInto(part.columns, map.columns)[best % map.columns] as Range;
+  return { rows, columns, weight, isSingle: sizeOf(rows) * sizeOf(columns) === 1 };
 }

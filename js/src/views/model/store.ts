@@ -10,6 +10,7 @@ import { batch, computed, type ReadonlySignal, signal, untracked } from "@preact
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
+import { indexIn, isWithin, sizeOf } from "../../ui/axis";
 import { type HeadEffects, headEffectsOf } from "../../ui/effects/effects";
 import {
   CHUNK,
@@ -162,9 +163,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
       columns: pairRange(selection.keys, pair, "key"),
     };
   });
-  const longest = computed(() =>
-    Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
-  );
+  const longest = computed(() => Math.max(sizeOf(part.value.rows), sizeOf(part.value.columns)));
   const roles = computed(() =>
     joinRoles(stacks.value.map((one) => state.roles.value[baseName(one)])),
   );
@@ -333,9 +332,9 @@ export function createModelStore(context: ViewContext<ModelState>) {
      */
     outlinedRow: computed(() => {
       const query = state.prediction.value === null ? null : state.token.value;
-      const [start, stop] = part.value.rows;
-      if (query === null || query < start || query >= stop) return null;
-      const shareOf = (row: number): number => (row - start) / (stop - start);
+      const { rows } = part.value;
+      if (query === null || !isWithin(rows, query)) return null;
+      const shareOf = (row: number): number => indexIn(rows, row) / sizeOf(rows);
       return [shareOf(query), shareOf(query + 1)] as const;
     }),
     mapSets,

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { NEURON_VIEW_TRAITS } from "../../client/traits";
 import { isolated, tokenText } from "../../draw/marks";
+import { isWithin, tokenIn, windowAt } from "../../ui/axis";
 import { Controls } from "../../ui/controls/declared";
 import { bound, Chip, Switch } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
@@ -30,7 +31,8 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
   const { queries } = selection;
   const pair = pairOf(selection, context.state.pair.value);
   const token = tokenOf(selection, pair);
-  const [first, end] = pairRange(queries, pair, "query");
+  const within = pairRange(queries, pair, "query");
+  const [first, end] = within;
   const box = useRef<HTMLDivElement>(null);
   // Set when the reader pages through the buttons. `start` is the query of the first button. It is
   // used only while the displayed query is `token`, because the button of a newly chosen query must
@@ -38,8 +40,8 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
   const paged = useSignal<{ token: number; start: number } | null>(null);
   const numShown = context.width.value < 640 ? MAX_TOKENS_NARROW : MAX_TOKENS;
   const requestedStart = paged.value?.token === token ? paged.value.start : token - numShown / 2;
-  const start = Math.max(first, Math.min(requestedStart, end - numShown));
-  const stop = Math.min(end, start + numShown);
+  const shown = windowAt(requestedStart, numShown, within);
+  const [start, stop] = shown;
   const step = (by: number) => () => {
     assign(context.state, { token: Math.max(first, Math.min(end - 1, token + by)) });
     requestAnimationFrame(() =>
@@ -54,22 +56,21 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
         class="av-plain"
         aria-label={`${count} ${side} queries`}
         onClick={() => {
-          const next = start + (side === "later" ? numShown : -numShown);
-          paged.value = { token, start: Math.max(first, Math.min(end - numShown, next)) };
+          paged.value = { token, start: start + (side === "later" ? numShown : -numShown) };
         }}
       >
         {side === "later" ? `${count} ›` : `‹ ${count}`}
       </button>
     );
-  const focusable = token >= start && token < stop ? token : start;
+  const focusable = isWithin(shown, token) ? token : start;
   return (
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles arrow keys of the buttons inside. */}
       <div class="av-wrapping av-tokens" ref={box} onKeyDown={(event) => runKey(event, actions)}>
         {pageButton(start - first, "earlier")}
-        {queries.text.slice(start, stop).map((name, i) => {
-          const index = start + i;
+        {queries.text.slice(...shown).map((name, i) => {
+          const index = tokenIn(shown, i);
           const text = tokenText(name);
           const label = `${isolated(text)}, query ${index}`;
           return [
@@ -97,11 +98,8 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
 /** Buttons that move the window of displayed keys, if there are more than `MAX_KEYS` keys. */
 function KeyWindow({ context, store, selection }: NeuronProps & { selection: Selection }) {
   const table = store.table.value;
-  const [first, end] = pairRange(
-    selection.keys,
-    pairOf(selection, context.state.pair.value),
-    "key",
-  );
+  const pair = pairOf(selection, context.state.pair.value);
+  const [first, end] = pairRange(selection.keys, pair, "key");
   if (!table || end - first <= MAX_KEYS) return null;
   const [start, stop] = table.vectors.keys;
   const { key, stack } = selection;
@@ -112,8 +110,7 @@ function KeyWindow({ context, store, selection }: NeuronProps & { selection: Sel
       aria-label={label}
       disabled={disabled}
       onClick={() => {
-        const next = Math.max(first, Math.min(end - MAX_KEYS, start + by));
-        store.moved.value = { stack: stack.name, key, start: next };
+        store.moved.value = { stack: stack.name, key, start: start + by };
       }}
     >
       {sign}

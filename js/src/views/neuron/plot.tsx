@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import { tokenIn } from "../../ui/axis";
 import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
 import { recordShortcuts } from "../../ui/controls/shortcuts";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
@@ -23,7 +24,7 @@ export function neuronShortcuts({ context, store }: NeuronProps): readonly Short
   const moveKey = (by: number) => () => {
     const table = store.table.peek();
     if (!table) return;
-    const from = table.highlighted?.key ?? table.vectors.keys[0];
+    const from = table.highlighted?.key ?? tokenIn(table.vectors.keys, 0);
     const last = table.selection.keys.text.length - 1;
     assign(state, { key: Math.max(0, Math.min(last, from + by)) });
   };

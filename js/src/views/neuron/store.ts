@@ -9,6 +9,7 @@ import { requestVectors, type Vectors } from "../../client/requests/vectors";
 import type { Source } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
+import { isWithin, sizeOf, windowAround, windowAt } from "../../ui/axis";
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
@@ -33,23 +34,6 @@ interface MovedWindow {
 }
 
 /**
- * Return the window of at most `MAX_KEYS` keys that begins at `start`. If the window extends beyond
- * the keys from `lower` to `end`, it is moved into this range.
- */
-function windowFrom(start: number, [lower, end]: Range): Range {
-  const first = Math.max(lower, Math.min(start, end - MAX_KEYS));
-  return [first, Math.min(end, first + MAX_KEYS)];
-}
-
-/**
- * Return the window of at most `MAX_KEYS` keys with `key` in the middle. If the window extends
- * beyond the range `within`, it is moved into this range.
- */
-function windowAround(key: number, within: Range): Range {
-  return windowFrom(key - MAX_KEYS / 2, within);
-}
-
-/**
  * Return the request for the vectors of one query and of the keys to display, or null if the record
  * has no vectors of the stack. In the result, `within` is the range of keys that may be displayed,
  * which `pair` may limit to one of two texts. `keys` is the range of keys to display. It is null if
@@ -62,9 +46,10 @@ export function questionOf(selection: Selection, moved: MovedWindow | null, pair
   const stack = selection.stack.name;
   const within = pairRange(selection.keys, pairOf(selection, pair), "key");
   let keys: Range | null = null;
-  if (within[1] - within[0] <= MAX_KEYS) keys = within;
-  else if (moved?.stack === stack && moved.key === key) keys = windowFrom(moved.start, within);
-  else if (key !== null) keys = windowAround(key, within);
+  if (sizeOf(within) <= MAX_KEYS) keys = within;
+  else if (moved?.stack === stack && moved.key === key)
+    keys = windowAt(moved.start, MAX_KEYS, within);
+  else if (key !== null) keys = windowAround(key, MAX_KEYS, within);
   const head = chosen[0] ?? allHeads[0] ?? 0;
   return { stack, layer, head, token: tokenOf(selection, pair), within, keys };
 }
@@ -73,14 +58,12 @@ type Question = NonNullable<ReturnType<typeof questionOf>>;
 
 async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
   const { within, keys, ...row } = question;
-  const first = await requestVectors(
-    source,
-    { ...row, keys: keys ?? windowFrom(within[0], within) },
-    signal,
-  );
-  const strongest = first.header.strongest.find(([key]) => key >= within[0] && key < within[1]);
-  if (keys || !strongest || strongest[0] < first.keys[1]) return first;
-  return requestVectors(source, { ...row, keys: windowAround(strongest[0], within) }, signal);
+  const window = keys ?? windowAt(0, MAX_KEYS, within);
+  const first = await requestVectors(source, { ...row, keys: window }, signal);
+  const [strongest] = first.header.strongest.find(([key]) => isWithin(within, key)) ?? [];
+  if (keys || strongest === undefined || isWithin(window, strongest)) return first;
+  const around = windowAround(strongest, MAX_KEYS, within);
+  return requestVectors(source, { ...row, keys: around }, signal);
 }
 
 export function createNeuronStore(context: ViewContext<NeuronState>) {

@@ -7,6 +7,7 @@
 
 import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
+import { tokenIn } from "../../ui/axis";
 import type { Selection } from "../../ui/view/record";
 
 /**
@@ -48,7 +49,7 @@ function rowsOf(vectors: Vectors) {
     const total = cells.reduce((sum, cell) => sum + Math.abs(cell), 0);
     const sum = cells.reduce((sum, cell) => sum + cell, 0);
     return {
-      key: keys[0] + i,
+      key: tokenIn(keys, i),
       // Whether the query may attend to the key. If not, its logit is minus infinity.
       allowed: vectors.allowed[i] === 1,
       // Why the key is not allowed.

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { acrossLines, windowOf } from "../../../src/ui/text/running-text";
+import { acrossLines } from "../../../src/ui/text/running-text";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { runningTokens, TextPane } from "../../../src/views/embedding/text";
 import { mount, pass, textsOf, until, useFakeClock } from "../../dom";
@@ -90,13 +90,6 @@ describe("running tokens", () => {
     expect(runningTokens(corpus, "key", 2).map(({ special }) => special)).toEqual([false, true]);
     expect(runningTokens(corpus, "query", 0)).toEqual([]);
   });
-});
-
-it("the visible part of a long text is the part around a token", () => {
-  expect(windowOf(100, 50, 600)).toEqual([0, 100]);
-  expect(windowOf(5000, 0, 600)).toEqual([0, 600]);
-  expect(windowOf(5000, 2500, 600)).toEqual([2200, 2800]);
-  expect(windowOf(5000, 4999, 600)).toEqual([4400, 5000]);
 });
 
 it("the line above and the line below are entered at the nearest token", () => {
