@@ -193,8 +193,9 @@ export function isInside(axis: Pick<Axis, "groups">, token: number): boolean {
   return isVisible(axis, token) && token > tokenAt(axis, 0);
 }
 
-/** Part of a token in a plot. */
-export type TokenState = "leftOut" | "otherPair" | "inSight" | "outside";
+/** Parts that tokens can have in a plot (see `stateOf`). */
+export const TOKEN_STATES = ["inSight", "outside", "leftOut", "otherPair"] as const;
+export type TokenState = (typeof TOKEN_STATES)[number];
 
 /**
  * Return the state of a token: left out by the reader, not in the chosen text of a pair, visible, or

@@ -6,7 +6,7 @@ import { described, GRID, imageOf, TOKENS } from "../images";
 describe("patches", () => {
   it("are found by their tokens and named by row and column, and by image if there are several", () => {
     expect(patchOf(TOKENS, 0)).toBeNull();
-    expect(patchOf(TOKENS, 6)).toEqual({ grid: GRID, row: 1, column: 2 });
+    expect(patchOf(TOKENS, 6)).toEqual({ grid: GRID, index: 5, row: 1, column: 2 });
     expect(patchOf(TOKENS, 7)).toBeNull();
     const [stack] = withPatchNames(described()).stacks;
     expect(stack?.query_tokens.text.slice(0, 3)).toEqual(["[CLS]", "patch 0,0", "patch 0,1"]);

@@ -29,13 +29,7 @@ import { TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
-import {
-  type HeadState,
-  hasOneWindow,
-  type Plan,
-  windowShowing,
-  windowsShowing,
-} from "./state";
+import { type HeadState, hasOneWindow, type Plan, windowShowing, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 import { MAX_LISTS } from "./strongest";
 

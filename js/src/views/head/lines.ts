@@ -4,7 +4,15 @@ import { topKeys, topRanks } from "../../client/requests/strongest";
 import { combineHeads } from "../../client/signs";
 import type { WeightBlock } from "../../client/source";
 import { SCORED_ZERO } from "../../client/zeros";
-import { rowOf, shownTokens, sizeOf, stateOf, type TokenState, tokenIn } from "../../ui/axis";
+import {
+  rowOf,
+  shownTokens,
+  sizeOf,
+  stateOf,
+  TOKEN_STATES,
+  type TokenState,
+  tokenIn,
+} from "../../ui/axis";
 import type { Combine, Plan } from "./state";
 
 /** Choices of the reader that determine the lines of the visible tokens. */
@@ -98,12 +106,14 @@ export type LinesPlan = Pick<
   "heads" | "chosen" | "rows" | "columns" | "numReached" | "axes"
 > & { stack: Pick<Plan["stack"], "normalized" | "chooses_keys" | "measure"> };
 
-const STATES = ["inSight", "outside", "leftOut", "otherPair"] as const;
+/** States of the keys that do not count, and of the others. */
+const EXCLUDED: readonly TokenState[] = ["leftOut", "otherPair"];
+const INCLUDED = TOKEN_STATES.filter((state) => !EXCLUDED.includes(state));
 
 type ByState<T> = Record<TokenState, T>;
 
 function byState<T>(of: (state: TokenState) => T): ByState<T> {
-  return Object.fromEntries(STATES.map((state) => [state, of(state)])) as ByState<T>;
+  return Object.fromEntries(TOKEN_STATES.map((state) => [state, of(state)])) as ByState<T>;
 }
 
 /** Return the column indices of the keys of each state in the loaded matrices. */
@@ -121,8 +131,8 @@ function sizeIn(row: Float32Array, columns: readonly number[]): number {
   return sum;
 }
 
-function sumOf({ inSight, outside, leftOut, otherPair }: ByState<number>): number {
-  return inSight + outside + leftOut + otherPair;
+function sumOf(sums: ByState<number>, states: readonly TokenState[] = TOKEN_STATES): number {
+  return states.reduce((sum, state) => sum + sums[state], 0);
 }
 
 /**
@@ -150,8 +160,8 @@ export function computeLines(
   const groups = columnsByState(plan);
   const inSight = new Set(groups.inSight);
   const isInSight = (column: number): boolean => inSight.has(column);
-  const included = [...groups.inSight, ...groups.outside];
-  const excluded = [...groups.leftOut, ...groups.otherPair];
+  const included = INCLUDED.flatMap((state) => groups[state]);
+  const excluded = EXCLUDED.flatMap((state) => groups[state]);
   // Whether all keys that may have a weight are loaded.
   const [firstLoaded, stop] = columns;
   const wholeRows = firstLoaded === 0 && stop >= plan.numReached;
@@ -194,10 +204,10 @@ export function computeLines(
       const sums = byState((state) => sizeIn(row, groups[state]));
       // If the loaded keys sum to less than 1, the keys that are not loaded have the missing weight.
       if (!wholeRows && sumToOne) sums.outside += Math.max(0, 1 - sumOf(sums));
-      for (const state of STATES) allSums[state] += sums[state];
+      for (const state of TOKEN_STATES) allSums[state] += sums[state];
       // An incomplete row may have weight on keys that are not loaded, so it is not empty.
       if (sumOf(sums) === 0 && wholeRows) emptyQueries++;
-      const remaining = sums.inSight + sums.outside;
+      const remaining = sumOf(sums, INCLUDED);
       const divisor = renormalize && remaining > 0 ? remaining : 1;
       if (renormalize) {
         const scaled = rowOf(matrix, plan, query);
