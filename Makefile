@@ -3,7 +3,8 @@
 #   make demo        write the view of a demo model to head_view.html and open it
 #   make test        run what every change must pass: linters, type checks, and all tests that are
 #                    not marked slow (unit tests, models, Chromium, JupyterLab)
-#   make test-sample run also the slow tests of a quarter of the files, chosen by the commit, like .ci/run
+#   make test-sample run also the slow tests of a quarter of the files, as .ci/run does: half of these
+#                    files are chosen by the packages that changed last, the others by the commit
 #   make test-all    run also all slow tests: every notebook, lost kernels, ...
 #   make mutants     insert small faults into a copy of the code and check that tests fail
 #   make processors  run the numerical tests as if on other processors (30 minutes)
@@ -37,7 +38,7 @@ FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 .PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage calls bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,26s/^#//p' Makefile
+	@sed -n '3,27s/^#//p' Makefile
 
 # Install everything that attnviz needs to run, and build the front-end.
 environment:

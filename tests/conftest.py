@@ -7,13 +7,14 @@ import importlib.util
 import os
 import signal
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from slow_sample import recent_changes, slow_sample
 
 # Set before transformers is imported. Tests work offline: one that needs the network fails.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
-        "--slow-sample", metavar="SEED", help="run slow tests only in a quarter of the files"
+        "--slow-sample", metavar="SEED", help="run the slow tests of a quarter of their files"
     )
     parser.addoption(
         "--stuck-after",
@@ -127,25 +128,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("slow_sample")
     if seed is not None:
         # The slow tests of a file often share a notebook, so all or none of them are chosen.
-        _deselect(
-            config,
-            items,
-            {
-                item.nodeid
-                for item in items
-                if item.get_closest_marker("slow") and not _in_sample(file_of(item.nodeid), seed)
-            },
-        )
+        slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
+        root = config.rootpath
+        sample = slow_sample({file_of(test) for test in slow}, seed, recent_changes(root), root)
+        _deselect(config, items, {test for test in slow if file_of(test) not in sample})
 
 
 def file_of(test: str) -> str:
     """Return the path of the file of a test, relative to the repository, from pytest's node id."""
     return test.partition("::")[0]
-
-
-def _in_sample(file: str, seed: str) -> bool:
-    """Return whether `seed` selects a file. A seed selects about a quarter of all files."""
-    return zlib.crc32(f"{seed}{file}".encode()) % 4 == 0
 
 
 @pytest.hookimpl(optionalhook=True)

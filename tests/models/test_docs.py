@@ -1,6 +1,6 @@
 """Python blocks of the documents run. Commands, names and local links in the documents exist.
 
-CONTRIBUTING.md describes the Markdown comments that skip the next block or contain hidden code.
+tests/README.md describes the Markdown comments that skip the next block or contain hidden code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ PAGES = (
     "README.md",
     *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
 )
-DOCUMENTS = (*PAGES, "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
+DOCUMENTS = (
+    *PAGES,
+    "CONTRIBUTING.md",
+    "RELEASING.md",
+    "SECURITY.md",
+    "js/README.md",
+    "src/attnviz/README.md",
+    "tests/README.md",
+)
 # Pages whose blocks run in another test file, with the name of the file.
 RUN_ELSEWHERE = {
     "docs/from-bertviz.md": "test_from_bertviz.py",

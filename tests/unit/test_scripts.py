@@ -16,6 +16,7 @@ import front_end
 import mutants
 import tally
 from attnviz.pages.image import INSTALL_BROWSER
+from slow_sample import slow_sample
 
 SCRIPTS = Path(front_end.__file__).parent
 SOURCE = Path(attnviz.__file__).parents[1]
@@ -225,8 +226,28 @@ def test_a_sample_has_the_slow_tests_of_about_a_quarter_of_the_files(tmp_path: P
         re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
     )
     assert first == second
-    # The mean number of chosen files is 24 / 4 = 6. Five standard deviations (binomial) are 11.
-    assert 0 < len(first) < 17
+    assert len(first) == 24 // 4
+
+
+def test_half_of_a_sample_follows_the_newest_changes(tmp_path: Path) -> None:
+    files = [f"unit/a/test_{number}.py" for number in range(21)]
+    files += ["browser/test_head_page.py", "models/test_ray.py", "unit/a/test_new.py"]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        imported = "from attnviz.corpus import texts\n" if "ray" in file else ""
+        (tmp_path / file).write_text(imported, encoding="utf-8")
+    changes = [
+        "unit/a/test_new.py",
+        "README.md",
+        "js/src/views/head/bars.ts",
+        "src/attnviz/corpus/texts.py",
+        "src/attnviz/a/b.py",
+    ]
+    concerned = {"unit/a/test_new.py", "browser/test_head_page.py", "models/test_ray.py"}
+    samples = [slow_sample(files, seed, changes, tmp_path) for seed in ("seed", "other", "third")]
+    assert all(len(sample) == 6 and concerned < sample for sample in samples)
+    # The other half depends on the seed.
+    assert len(set(samples)) > 1
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ what its formula returns:
 
 The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
 `attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test are made from the entries.
+
+A new measure is one entry of `_BUILT_IN`, one line in ``tests/unit/analysis/test_measures.py`` (its
+definition in plain Python), and its row in the table of ``docs/analysis.md``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 The names are those of arguments, configuration attributes, parameters, modules and model types.
 Most functions read a property of a model from its configuration or from its modules.
+
+General rules read most models. ``PYTHONPATH=tests .venv/bin/python -m model_types NAME`` shows
+whether they fit a model type. A property that the rules cannot find is an entry of `_FAMILIES`. A
+new kind of property is also a field of `Family`, which the extraction reads. A test in
+``tests/models/test_kinds_*.py`` must fail without the entry: it compares weights with the model's
+own (``assert_own``), or names of patches with the queries that change with a patch
+(``changed_queries``). ``make coverage`` renews ``docs/coverage.md``.
 """
 
 from __future__ import annotations

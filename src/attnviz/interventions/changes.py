@@ -3,6 +3,10 @@
 A change applies to one stack. A stack is the attention of one kind, such as self-attention, in all
 layers. A `LayerChange` is what a change does in one of these layers. If the model generates a text,
 the prompt is the text before the first generated token.
+
+A new change is a subclass of `Change` with a method that returns what changes in a layer, and one
+that describes the change. An effect is a loop over `Runner.answers`, which runs changed copies of a
+text.
 """
 
 from __future__ import annotations

@@ -22,6 +22,12 @@ the value of token s in the output of token t. It is 0 if s comes after t. Weigh
 and the rows of M may have any sum. In Mamba-1, each dimension of the values has another M. The
 class `SelectiveAttention` combines them into one weight. Scores of heads are computed from the
 shares of the absolute weights in a row (`AbsoluteShares`).
+
+To add a rule, write its formula here. `attnviz.extraction.families.LINEAR_RULES` has the name of
+each rule and the kind of its formula. ``attnviz.extraction.capture.linear._READERS`` has a function
+for each kind, which reads the arguments of the rule. Each extraction compares weights times values
+with the output of the layer. Add a row to ``docs/linear-layers.md`` and a model to
+``tests/models/test_linear_layers.py``.
 """
 
 from __future__ import annotations

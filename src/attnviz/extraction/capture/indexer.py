@@ -4,6 +4,9 @@ An indexer of single keys (`attnviz.record.ranks`) calls ``torch.matmul`` twice:
 its queries and keys, and for the sum of these products over heads with the weights of the heads. An
 indexer of blocks or summaries passes their scores to ``topk``. The arguments of these calls are
 read while the indexer runs.
+
+Records have the ranks of the scores (`attnviz.record.ranks`), and `attnviz.record.masks.ChosenMask`
+has the keys that a model chose.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""Choice of a quarter of the test files, whose slow tests run. Half follow recent changes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import zlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+#: Number of commits whose changes count.
+_COMMITS = 50
+
+
+def recent_changes(root: Path) -> list[str]:
+    """Return the paths that the last commits changed, beginning with the newest commit.
+
+    The list is empty outside of a git repository.
+    """
+    command = ["git", "log", "--format=", "--name-only", "-n", str(_COMMITS)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+def slow_sample(
+    files: Collection[str], seed: str, changes: Sequence[str], root: Path
+) -> frozenset[str]:
+    """Choose a quarter of the test files in `files`.
+
+    Half of the sample are files that `changes` concern most recently: the file itself, or a
+    package, view or component that it names in its path or imports. The others depend only on
+    `seed`, so that each file is chosen now and then.
+    """
+    by_chance = sorted(files, key=lambda file: zlib.crc32(f"{seed}{file}".encode()))
+    subjects = [{path, _subject(path)} for path in changes]
+    ages = {
+        file: next((age for age, changed in enumerate(subjects) if changed & names), len(subjects))
+        for file in files
+        for names in [_names(root, file)]
+    }
+    # Sorting keeps the order of chance among files whose changes are equally old.
+    concerned = [
+        file for file in sorted(by_chance, key=ages.__getitem__) if ages[file] < len(subjects)
+    ]
+    count = -(-len(files) // 4)
+    chosen = concerned[: count // 2]
+    return frozenset([*chosen, *(file for file in by_chance if file not in chosen)][:count])
+
+
+def _subject(path: str) -> str:
+    """Return the package, view or component of a source file, such as ``head`` or ``corpus``."""
+    match = re.match(r"(?:src/attnviz|js/src(?:/views|/ui)?)/([^/.]+)", path)
+    return match[1].replace("-", "_") if match else ""
+
+
+def _names(root: Path, file: str) -> set[str]:
+    """Return the path of a test file, the words of the path, and the packages that it imports."""
+    text = (root / file).read_text(encoding="utf-8")
+    imported = re.findall(r"^\s*(?:from|import) attnviz\.(\w+)", text, re.MULTILINE)
+    return {file, *re.split(r"\W|_", file), *imported} - {""}
