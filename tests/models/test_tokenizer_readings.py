@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from transformers import PreTrainedTokenizerBase
 
@@ -335,6 +336,22 @@ def test_a_note_on_a_truncated_chat_of_mistral_common(mistral: tuple[Any, Any]) 
     assert note in record.notes
     whole = extract(model, CHAT, tokenizer=tokenizer, truncation=count)
     assert "truncated" not in " ".join(whole.notes)
+
+
+def test_ids_beyond_the_vocabulary_of_mistral_common_are_numbers(mistral: tuple[Any, Any]) -> None:
+    """A model may have more embeddings than its tokenizer has entries, and predict such ids."""
+    model, tokenizer = mistral
+    size = len(tokenizer)
+    config = transformers.MistralConfig(**{**model.config.to_dict(), "vocab_size": size + 8})
+    larger: Any = transformers.MistralForCausalLM(config).eval()
+    with torch.no_grad():
+        # One of two opposite rows has a positive logit, and the others have 0.
+        larger.lm_head.weight[: size + 7].zero_()
+        larger.lm_head.weight[size + 6] = -larger.lm_head.weight[size + 7]
+    ids = torch.tensor([[5, size, size + 3]])
+    record = extract(larger, {"input_ids": ids}, tokenizer=tokenizer, generate=2)
+    assert record.tokens.text[1:3] == (f"#{size}", f"#{size + 3}")
+    assert set(record.tokens.text[3:]) <= {f"#{size + 6}", f"#{size + 7}"}
 
 
 def test_tokens_of_mistral_common_are_parts_of_the_text(mistral: tuple[Any, Any]) -> None:

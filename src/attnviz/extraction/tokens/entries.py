@@ -83,14 +83,26 @@ class Vocabulary:
     def _entries(self, ids: Sequence[int]) -> list[str | None]:
         if self.tokenizer is None:
             return [self._known.get(identifier) for identifier in ids]
-        entries = list(self.tokenizer.convert_ids_to_tokens(list(ids)))
+        entries = self._converted(ids)
         if self._has_source and self.tokenizer.convert_tokens_to_ids(entries) != list(ids):
             # A tokenizer with two vocabularies converts ids by that of the target.
             return [self._source.get(identifier) for identifier in ids]
         if self._bytes_of is not None:
-            pieces = [self._bytes_of(identifier).decode("latin-1") for identifier in ids]
-            return [piece or entry for piece, entry in zip(pieces, entries, strict=True)]
+            return [
+                entry and (self._bytes_of(identifier).decode("latin-1") or entry)
+                for identifier, entry in zip(ids, entries, strict=True)
+            ]
         return entries
+
+    def _converted(self, ids: Sequence[int]) -> list[str | None]:
+        try:
+            return list(self.tokenizer.convert_ids_to_tokens(list(ids)))
+        except LookupError:
+            # mistral-common raises this for an id beyond its vocabulary, for which other tokenizers
+            # return None. Some models have more embeddings than their tokenizer has entries.
+            if len(ids) == 1:
+                return [None]
+            return [entry for identifier in ids for entry in self._converted([identifier])]
 
     def names(self, ids: Sequence[int], *, alphabet: Alphabet | None = None) -> list[Name]:
         """Return the display text and the content of each token, from the vocabulary.
