@@ -30,7 +30,7 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView, check_one_text
-from attnviz.views.what_if import WhatIf, no_model_message
+from attnviz.views.what_if import INPUT_OPTIONS, WhatIf, no_model_message
 
 _View = TypeVar("_View", bound=View)
 _RecordView = TypeVar("_RecordView", bound=RecordView)
@@ -204,8 +204,7 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
             else:
                 record = record_of(model, inputs, **options)
             if runs_again:
-                again = ("tokenizer", "processor", "target", "truncation", "call")
-                traits |= {option: options[option] for option in again if option in options}
+                traits |= {name: options[name] for name in INPUT_OPTIONS if name in options}
                 traits |= {"model": model, "inputs": inputs}
             made = view(record, include_layers=include_layers, **traits)
         if generation is not None:

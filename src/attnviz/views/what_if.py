@@ -16,7 +16,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.server import RecordServer
-from attnviz.utils.arguments import function_name, given_arguments, short_repr
+from attnviz.utils.arguments import function_name, short_repr
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from attnviz.views.changed_runs import ChangedRuns, Measured
 
 
+#: Arguments of `attnviz.extract` that determine which tokens the model gets from the inputs.
+INPUT_OPTIONS = ("tokenizer", "processor", "target", "truncation", "call")
 # Maximum number of changes in one run.
 _MAX_CHANGES = 32
 
@@ -37,7 +39,7 @@ class WhatIf(RecordView):
 
     Parameters
     ----------
-    record, include_layers, **traits
+    record, include_layers, **others
         See `attnviz.views.record_view.RecordView`.
     model, inputs, tokenizer, processor, target, truncation, call : optional
         Arguments with which the record was extracted. They are needed to run the model again.
@@ -93,23 +95,14 @@ class WhatIf(RecordView):
         include_layers: int | Iterable[int] | None = None,
         model: Any = None,
         inputs: Any = None,
-        tokenizer: Any = None,
-        processor: Any = None,
-        target: str | None = None,
-        truncation: bool | int = False,
-        call: int | None = None,
-        **traits: Any,
+        **others: Any,
     ) -> None:
-        options = {
-            "tokenizer": tokenizer,
-            "processor": processor,
-            "truncation": truncation,
-            "call": call,
-        }
+        options = {name: others[name] for name in INPUT_OPTIONS if name in others}
+        traits = {name: value for name, value in others.items() if name not in options}
         if model is None:
-            arguments = {"inputs": inputs, "target": target, **options}
-            for name in given_arguments(WhatIf.__init__, arguments):
-                raise TypeError(f"{name}= needs model=, which is missing")
+            for name, value in {"inputs": inputs, **options}.items():
+                if value is not None and value is not False:
+                    raise TypeError(f"{name}= needs model=, which is missing")
         elif inputs is None:
             raise TypeError("inputs is missing. Pass the inputs that attnviz.extract received.")
         elif not _has_weights(record):
@@ -117,6 +110,7 @@ class WhatIf(RecordView):
                 "model= needs a record of attention weights, but this one has other numbers. Omit "
                 "model and inputs."
             )
+        target = options.pop("target", None)
         self._source = None if model is None else (model, inputs, target, options)
         self._changed_runs: ChangedRuns | None = None
         super().__init__(record, include_layers=include_layers, **traits)
