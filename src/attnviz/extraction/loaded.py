@@ -156,6 +156,22 @@ class Loaded:
             numbers[name] = None if table is None else int(table.num_embeddings) - unused
         return numbers
 
+    @cached_property
+    def num_ids(self) -> dict[str, int | None]:
+        """Number of token ids for which the model has embeddings, by token sequence.
+
+        The keys are those of `num_positions`. A number is None if there is no table of embeddings.
+        """
+        numbers: dict[str, int | None] = {}
+        for name in self.num_positions:
+            try:
+                part: Any = self.model.get_decoder() if name == "decoder" else self.model
+                weight = getattr(part.get_input_embeddings(), "weight", None)
+            except (NotImplementedError, AttributeError):
+                weight = None
+            numbers[name] = getattr(weight, "shape", (None,))[0]
+        return numbers
+
     def refuse(
         self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"
     ) -> TypeError:

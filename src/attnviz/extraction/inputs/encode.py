@@ -188,12 +188,7 @@ class Encoder:
         """
         if ids.numel() == 0:
             raise ValueError(f"{argument} contains no tokens. Pass some text.")
-        try:
-            part: Any = self._model.get_decoder() if decoder else self._model
-            table = part.get_input_embeddings()
-        except (NotImplementedError, AttributeError):
-            return
-        num_ids = getattr(getattr(table, "weight", None), "shape", (None,))[0]
+        num_ids = self.loaded.num_ids["decoder" if decoder else "input"]
         lowest, highest = torch.stack(torch.aminmax(ids)).tolist()
         if num_ids is not None and (highest >= num_ids or lowest < 0):
             worst = highest if highest >= num_ids else lowest
