@@ -12,7 +12,7 @@ import torch
 
 import attnviz as av
 from attnviz.extraction import extract
-from attnviz.extraction.models import evaluate
+from attnviz.extraction.hooks import evaluate
 from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup
 from models.interrupts import state_of

@@ -19,7 +19,7 @@ import torch
 
 from attnviz.corpus.statistics_file import read_totals, write_totals
 from attnviz.corpus.totals import Totals, compared_arguments
-from attnviz.extraction.models import plain_numbers
+from attnviz.extraction.modules import plain_numbers
 from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import as_path, short_repr
 

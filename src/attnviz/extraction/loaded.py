@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -22,19 +20,8 @@ from attnviz.extraction.families import (
     family_of,
     is_encoder_decoder,
 )
+from attnviz.extraction.hooks import parameter_names
 from attnviz.extraction.modules import ModuleScan, scan_modules
-
-# Cache of the names of parameters, by function. Reading the signature at every forward would
-# take longer than running a small layer.
-_parameters: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
-
-
-def parameter_names(method: Any) -> tuple[str, ...]:
-    """Return the names of the parameters of a method or function, without ``self``."""
-    function = getattr(method, "__func__", method)
-    if function not in _parameters:
-        _parameters[function] = tuple(inspect.signature(method).parameters)
-    return _parameters[function]
 
 
 class TooManyTokensError(ValueError):

@@ -19,6 +19,7 @@ from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -379,3 +380,22 @@ def layer_numbers(names: Iterable[str]) -> list[int] | None:
     numbers = ([int(part) for part in name.split(".") if part.isdigit()] for name in names)
     columns = map(list, zip(*numbers, strict=False))
     return next((column for column in columns if len(set(column)) == len(column)), None)
+
+
+def plain_numbers(tensor: object) -> torch.Tensor | None:
+    """Return a tensor of a model as a plain tensor without gradient, or None if it has no values.
+
+    Quantised weights of torchao and quanto are subclasses of Tensor with few operations, one of
+    which is ``dequantize``. Return None for a tensor on the meta device, and for objects that are
+    not tensors.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
+        return None
+    plain: torch.Tensor = tensor.detach()
+    if type(plain).dequantize is torch.Tensor.dequantize:
+        return plain
+    try:
+        plain = plain.dequantize()
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None
+    return plain

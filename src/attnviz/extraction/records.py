@@ -20,9 +20,10 @@ from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.capture.rows import notes_on_padding, packing_notes
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
 from attnviz.extraction.families import families_in
+from attnviz.extraction.hooks import attend_fully
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
-from attnviz.extraction.models import attend_fully, name_of
+from attnviz.extraction.models import name_of
 from attnviz.extraction.modules import TEXTS_OF_STACKS
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions, predicted_classes

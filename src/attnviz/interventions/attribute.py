@@ -25,7 +25,7 @@ from torch import nn
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.extraction.options import RecordOptions, check_options, read_capture_options
 from attnviz.interventions.answer import FUNCTION_INSTEAD
 from attnviz.interventions.attributed import (

@@ -17,7 +17,7 @@ from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup

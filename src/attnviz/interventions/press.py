@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.forward import arguments_of
-from attnviz.extraction.models import evaluate, hook
+from attnviz.extraction.hooks import evaluate, hook
 from attnviz.extraction.modules import attention_modules, modules_of
 from attnviz.interventions.example import Example
 from attnviz.utils.arguments import short_repr

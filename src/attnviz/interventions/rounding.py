@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.utils.cleanup import Cleanup
 
 # Multiple of the root mean square of the changes in perturbed runs that is the noise of an effect.

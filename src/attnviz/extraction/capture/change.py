@@ -22,7 +22,7 @@ from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.capture.sparse import SparseCall
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.record.attention import (
     LayerAttention,
     QueryKeyAttention,

@@ -26,9 +26,9 @@ from attnviz.extraction.capture.memory import (
 )
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import is_compiled
+from attnviz.extraction.hooks import evaluate
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.loaded import Loaded
-from attnviz.extraction.models import evaluate
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.storage.spool import Spool

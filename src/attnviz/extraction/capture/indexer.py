@@ -22,7 +22,7 @@ from torch.nn import functional
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.capture.trace import FunctionMode
 from attnviz.extraction.families import IndexerBlocks, indexer_blocks
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks, SummaryRanks
 from attnviz.utils.cleanup import Cleanup
 

@@ -29,7 +29,7 @@ from torch.nn import functional
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
 from attnviz.utils.cleanup import Cleanup, SharedReplacement
 

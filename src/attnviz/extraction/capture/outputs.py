@@ -22,7 +22,8 @@ from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.families import NORM_CLASS
-from attnviz.extraction.models import hook, plain_numbers
+from attnviz.extraction.hooks import hook
+from attnviz.extraction.modules import plain_numbers
 from attnviz.utils.cleanup import Cleanup
 
 # A projection counts as linear if its result, without its bias, differs from the product of its

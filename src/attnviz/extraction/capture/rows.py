@@ -15,9 +15,9 @@ import torch
 from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.forward import arguments_of, run_uncompiled
 from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.hooks import attend_fully, evaluate
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.loaded import Loaded
-from attnviz.extraction.models import attend_fully, evaluate
 from attnviz.extraction.modules import modules_of
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.cleanup import Cleanup

@@ -18,7 +18,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall, Sink, dispatching
 from attnviz.extraction.capture.sparse import report_sparse
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.families import OVER_LAYERS, sparse_kind
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
 

@@ -35,7 +35,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.families import sparse_kind
-from attnviz.extraction.models import hook, named_arguments
+from attnviz.extraction.hooks import hook, named_arguments
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,

@@ -26,7 +26,7 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import CACHES
-from attnviz.extraction.models import hook
+from attnviz.extraction.hooks import hook
 from attnviz.extraction.modules import scan_modules
 from attnviz.record.attention import StoredAttention
 from attnviz.utils.cleanup import Cleanup

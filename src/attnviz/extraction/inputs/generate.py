@@ -24,9 +24,9 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from attnviz.extraction.hooks import evaluate, parameter_names
 from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_model
-from attnviz.extraction.loaded import Loaded, TooManyTokensError, parameter_names
-from attnviz.extraction.models import evaluate
+from attnviz.extraction.loaded import Loaded, TooManyTokensError
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.utils.cleanup import Cleanup

@@ -20,14 +20,15 @@ import transformers
 from torch import nn
 
 from attnviz.extraction.capture.forward import run_uncompiled
-from attnviz.extraction.inputs.media import is_sound
-from attnviz.extraction.loaded import Loaded, parameter_names
-from attnviz.extraction.models import (
+from attnviz.extraction.hooks import (
     ReachedError,
     evaluate,
     named_arguments,
+    parameter_names,
     replace_method,
 )
+from attnviz.extraction.inputs.media import is_sound
+from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.preprocessors import calling_lock
 from attnviz.utils.arguments import short_repr

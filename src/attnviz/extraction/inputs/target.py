@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.families import NOT_TEXT
+from attnviz.extraction.hooks import evaluate, first_call
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -21,7 +22,6 @@ from attnviz.extraction.inputs.batch import (
     moved_to_model,
 )
 from attnviz.extraction.loaded import Loaded
-from attnviz.extraction.models import evaluate, first_call
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
 from attnviz.extraction.preprocessors import find_tokenizer
 from attnviz.extraction.tokens.text import read_tokens

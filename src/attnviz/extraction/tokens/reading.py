@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from attnviz.extraction.models import named_arguments
+from attnviz.extraction.hooks import named_arguments
 from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
 
