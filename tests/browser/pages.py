@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 SVG = "{http://www.w3.org/2000/svg}"
+# End colours of the diverging scale in the light theme.
+NEGATIVE, POSITIVE = "#d96f0e", "#1b6ab3"
 
 
 class Show(Protocol):
@@ -70,6 +72,19 @@ def figure(root: Locator) -> ET.Element:
 def texts(figure: ET.Element) -> list[str]:
     """Return the texts of an SVG."""
     return ["".join(mark.itertext()) for mark in figure.iter(f"{SVG}text")]
+
+
+def effect_bars(root: Locator) -> tuple[list[str], list[float]]:
+    """Return the colours and the widths of the bars of effects in a view's picture."""
+    drawn = [
+        (mark.get("fill", ""), float(mark.get("width", 0)))
+        for mark in figure(root).iter(f"{SVG}rect")
+        # Bars of a legend have rounded corners (rx). Marks of linear layers are 3 pixels high.
+        if mark.get("fill") in (NEGATIVE, POSITIVE)
+        and mark.get("rx") is None
+        and float(mark.get("height", 0)) > 3
+    ]
+    return [color for color, _ in drawn], [width for _, width in drawn]
 
 
 def overflow(root: Locator) -> int:

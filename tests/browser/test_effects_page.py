@@ -13,16 +13,14 @@ import attnviz as av
 from attnviz.interventions.head_effects import HeadEffects
 from attnviz.interventions.token_effects import TokenEffects
 from browser.accessibility import check
-from browser.pages import SVG, figure, table
+from browser.pages import NEGATIVE, POSITIVE, SVG, effect_bars, figure, table
 from unit.records import shares, words
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
 
     from browser.pages import Show
 
-# End colours of the diverging scale in the light theme.
-NEGATIVE, POSITIVE = "#d96f0e", "#1b6ab3"
 MEASURE = "logit of “a” minus logit of “b”"
 
 
@@ -30,17 +28,6 @@ def record() -> av.AttentionRecord:
     return av.AttentionRecord.from_weights(
         [shares(3, 5, 5, seed=layer) for layer in range(2)], words(5), model="small"
     )
-
-
-def bars(root: Locator) -> tuple[list[str], list[float]]:
-    """Return the colours and the widths of the bars in the view's picture."""
-    drawn = [
-        (mark.get("fill", ""), float(mark.get("width", 0)))
-        for mark in figure(root).iter(f"{SVG}rect")
-        # Bars of a legend have rounded corners (rx).
-        if mark.get("fill") in (NEGATIVE, POSITIVE) and mark.get("rx") is None
-    ]
-    return [color for color, _ in drawn], [width for _, width in drawn]
 
 
 def test_effects_of_heads_are_bars_ordered_by_size(show: Show, page: Page) -> None:
@@ -57,7 +44,7 @@ def test_effects_of_heads_are_bars_ordered_by_size(show: Show, page: Page) -> No
         "Layer 1, head 0, effect none",
     ]
     expect(root).to_contain_text(f"Effect of removing a head on: {MEASURE}; noise 3.4e−6.")
-    colors, widths = bars(root)
+    colors, widths = effect_bars(root)
     assert colors == [NEGATIVE, POSITIVE, NEGATIVE, POSITIVE, POSITIVE]
     assert np.allclose(np.divide(widths, widths[0]), [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16], atol=0.01)
     assert [row["score: effect"] for row in table(root)] == ["-4", "2", "-1", "0.5", "0.25", ""]
@@ -76,7 +63,7 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
     footer = root.locator(".av-footer")
     expect(footer).to_contain_text(f"removing a token (mask) on: {MEASURE}; noise 0.2")
     expect(footer).to_contain_text("1 of 5 keys has no number and no bar.")
-    colors, widths = bars(root)
+    colors, widths = effect_bars(root)
     assert colors == [POSITIVE, NEGATIVE, POSITIVE]
     assert np.allclose(np.divide(widths, widths[1]), [1 / 8, 1, 1 / 2], atol=0.01)
     # Each bar has its number, in the row of its key. The last key has neither.

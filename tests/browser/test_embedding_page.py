@@ -22,7 +22,7 @@ from browser.embedding_pages import (
     pixels,
     prose,
 )
-from browser.pages import says, table
+from browser.pages import figure, says, table, texts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -45,12 +45,15 @@ def test_all_heads_are_drawn_with_their_trust(show: Show, corpus: av.Corpus) -> 
     says(root, "all 12 heads of 3 layers: queries and keys by principal components.")
     rows = table(root)
     assert root.get_by_role("gridcell").count() == len(rows) == LAYERS * HEADS
+    captions = []
     for row, trust in zip(rows, view.trust(), strict=True):
-        cell = tile(root, trust["layer"], trust["head"])
         # The view shows two decimals and the minus sign U+2212.
         caption = f"r {trust['plot']:.2f}".replace("-", "−")
-        assert cell.evaluate("cell => cell.nextElementSibling.textContent") == caption
+        label = tile(root, trust["layer"], trust["head"]).get_attribute("aria-label") or ""
+        assert f"distance with q·k: {caption}" in label
+        captions.append(caption)
         assert float(row["r_plot"]) == pytest.approx(trust["plot"], abs=1e-4)
+    assert [text for text in texts(figure(root)) if text.startswith("r ")] == captions
     for layer in range(LAYERS):
         thumbnails = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
         assert inked(thumbnails, "query").any()

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../src/client/protocol";
 import { combineHeads } from "../../src/client/signs";
-import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
+import type { CurvesMark, Mark, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
 import { inkAt, pixelsOf, scaleEnd, signedShareOf } from "../../src/ui/colors/color-scales";
 import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/colors/palette";
@@ -14,7 +14,6 @@ import type { Grid } from "../../src/ui/heat-map/tiles";
 import { written, writtenSmall } from "../../src/ui/text/captions";
 import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
-import { heatMark } from "../../src/views/model/marks";
 import { sentences } from "../builders";
 import { HEAT_MAP_DEFAULTS } from "../defaults";
 import { distance, SIGHT } from "../sight";
@@ -255,7 +254,7 @@ describe("small maps of signed numbers", () => {
   };
 
   it("have the colour of the sign, and an opacity by the root of the absolute value", () => {
-    const { pixels } = heatMark(map, { x: 0, y: 0, side: 2 }, palette) as ImageMark;
+    const pixels = heatPixels(map, 2, 2, palette);
     expect([...pixels.subarray(0, 8)]).toEqual([
       ...[...rgbOf(palette.positive), 128],
       ...[...rgbOf(palette.negative), 255],

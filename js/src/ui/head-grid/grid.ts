@@ -218,10 +218,12 @@ export function stepCell(
 export interface GridCells {
   /**
    * `cell` is the side of the picture of a cell. `frame` is the width of the frame that surrounds
-   * the picture and is not part of `cell`. It is 0 if pictures have no such frame.
+   * the picture and is not part of `cell`. It is 0 if pictures have no such frame. `below` is the
+   * height of the texts and bars below the picture, or 0 without them.
    */
   cell: number;
   frame: number;
+  below: number;
   /**
    * `across` is the distance between the left edges of two adjacent cells in a row. `down` is the
    * distance between the top edges of two adjacent rows.
@@ -329,11 +331,10 @@ export function kindsWidth(kinds: readonly string[], hasWords: boolean): number 
  */
 export function layOutFramed(
   { columns, rows, gallery, width, maxHeight, printed = false, kinds = [] }: GridShape,
-  cellsIn: (room: { width: number; height: number }) => {
-    cell: number;
-    across: number;
-    down: number;
-  },
+  cellsIn: (room: {
+    width: number;
+    height: number;
+  }) => Pick<GridCells, "cell" | "across" | "down" | "below">,
 ): GridLayout {
   const short = printed ? LABEL_WIDTHS.shortInFigure : LABEL_WIDTHS.short;
   const isShort = width < SHORT_LABELS;

@@ -13,9 +13,10 @@
 // cells.
 
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
-import { type ComponentChildren, Fragment, type RefObject } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { prepareCanvas } from "../../draw/canvas";
+import { paintMarks, prepareCanvas } from "../../draw/canvas";
+import type { Mark } from "../../draw/marks";
 import { type KeyActions, runKey } from "../controls/keys";
 import { LinearMark } from "../controls/layers";
 import { type Hint, HintBox } from "../plot/plot";
@@ -35,11 +36,12 @@ import {
   SCROLLBAR,
   type ScoredHead,
 } from "./grid";
+import type { Square } from "./marks";
 import type { HeadGridStore } from "./store";
 
 /**
- * Attributes and content of the element of a cell. The picture of the cell is not in this element
- * but on the canvas of its chunk.
+ * Attributes of the element of a cell. The picture of the cell is not in this element but on the
+ * canvas of its chunk.
  */
 export interface CellLook {
   /** Label for screen readers. */
@@ -47,7 +49,6 @@ export interface CellLook {
   selected: boolean;
   /** CSS declarations, each with a semicolon before it. */
   style?: string;
-  content?: ComponentChildren;
 }
 
 /**
@@ -77,10 +78,10 @@ export interface GridPainting {
    */
   sources: (cells: Cells) => readonly unknown[];
   /**
-   * Paint `cells` on the canvas that they share. The top left corner of the first picture is at (0,
-   * 0). `scale` is the number of device pixels per CSS pixel.
+   * Return the marks of a head: its picture in `square`, and the texts and bars below. Figures have
+   * the same marks. `scale` is the number of device pixels per CSS pixel.
    */
-  paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
+  marks: (head: ScoredHead, square: Square, scale: number) => Mark[];
   /**
    * Called after each rendering of the grid, when the canvases whose data is complete have been
    * painted. `complete` is true if the data of all cells in the document is loaded. Canvases that
@@ -95,11 +96,6 @@ export interface HeadGridProps {
   /** Text in the top left corner. It is shown only if the column labels are mere head numbers. */
   corner?: string;
   look: (head: ScoredHead, grid: HeadGrid) => CellLook;
-  /**
-   * Render content below a cell. `x` is the left edge of the cell's picture, in pixels from the
-   * left edge of the row.
-   */
-  below?: (head: ScoredHead, x: number) => ComponentChildren;
   hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
   painting: GridPainting;
   open: (head: HeadIndex) => void;
@@ -417,9 +413,9 @@ function Row(props: Inner & { row: number }) {
           data-row={row}
           data-chunk={chunk}
           style={{
-            left: `${layout.left + chunk * CHUNK * layout.across}px`,
-            width: `${stretchWidth(chunkOf(cells, chunk), layout)}px`,
-            height: `${layout.cell}px`,
+            left: `${layout.left + chunk * CHUNK * layout.across - besideOf(layout)}px`,
+            width: `${canvasSize(chunkOf(cells, chunk), layout).width}px`,
+            height: `${canvasSize(chunkOf(cells, chunk), layout).height}px`,
           }}
         />
       ))}
@@ -427,32 +423,39 @@ function Row(props: Inner & { row: number }) {
         if (!cell) return null;
         const column = first * CHUNK + i;
         const x = layout.left + column * layout.across;
-        const { label, selected, style = "", content } = props.look(cell, grid);
+        const { label, selected, style = "" } = props.look(cell, grid);
         return (
-          <Fragment key={`${cell.layer} ${cell.head} ${cell.stack ?? ""}`}>
-            <div
-              id={cellId(store.id, cell)}
-              role="gridcell"
-              class={`av-grid-cell${isSameHead(cursor, cell) ? " av-grid-cursor" : ""}`}
-              // Only the first of several adjacent cells has an index. Browsers number the
-              // following cells from there.
-              aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}
-              aria-label={label}
-              aria-selected={selected || undefined}
-              style={`left:${x - layout.frame}px${style}`}
-            >
-              {content}
-            </div>
-            {props.below?.(cell, x)}
-          </Fragment>
+          <div
+            key={`${cell.layer} ${cell.head} ${cell.stack ?? ""}`}
+            id={cellId(store.id, cell)}
+            role="gridcell"
+            class={`av-grid-cell${isSameHead(cursor, cell) ? " av-grid-cursor" : ""}`}
+            // Only the first of several adjacent cells has an index. Browsers number the following
+            // cells from there.
+            aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}
+            aria-label={label}
+            aria-selected={selected || undefined}
+            style={`left:${x - layout.frame}px${style}`}
+          />
         );
       })}
     </div>
   );
 }
 
-function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
-  return (cells.length - 1) * across + cell;
+/**
+ * Return the width in pixels of the margins of a canvas at its left and right. Texts below a picture
+ * may be wider than the picture, and reach into the gaps beside it.
+ */
+function besideOf({ across, cell, below }: GridLayout): number {
+  return below > 0 ? across - cell : 0;
+}
+
+/** Return the size in pixels of the canvas that `cells` share. */
+function canvasSize(cells: Cells, layout: GridLayout): { width: number; height: number } {
+  const { across, cell, below } = layout;
+  const width = (cells.length - 1) * across + cell + 2 * besideOf(layout);
+  return { width, height: cell + below };
 }
 
 /**
@@ -483,13 +486,20 @@ function Painter({ store, painting }: HeadGridProps) {
         complete = false;
         if (!partly) continue;
       }
-      const inputs = [...sources, layout.cell, layout.across, scale];
+      const { cell: side, across, below } = layout;
+      const inputs = [...sources, side, across, below, scale];
       const before = painted.get(canvas);
       if (before?.length === inputs.length && inputs.every((input, i) => input === before[i]))
         continue;
       painted.set(canvas, inputs);
-      const context = prepareCanvas(canvas, stretchWidth(cells, layout), layout.cell, scale);
-      if (context) painting.paint(context, cells, scale);
+      const { width, height } = canvasSize(cells, layout);
+      const context = prepareCanvas(canvas, width, height, scale);
+      if (!context) continue;
+      cells.forEach((cell, i) => {
+        if (!cell) return;
+        const square = { x: besideOf(layout) + i * across, y: 0, side };
+        paintMarks(context, painting.marks(cell, square, scale));
+      });
     }
     return complete;
   };

@@ -1,4 +1,4 @@
-/** Marks of a grid of heads in a figure. */
+/** Marks of a grid of heads. A figure has all of them, and a view has those of its cells. */
 
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
@@ -14,6 +14,23 @@ import {
   type ScoredHead,
 } from "./grid";
 
+/** Position and side of the picture of a head, in pixels. */
+export interface Square {
+  x: number;
+  y: number;
+  side: number;
+}
+
+/**
+ * Return the frame of a head's picture in a figure. On the screen, the element of the cell has it.
+ *
+ * @param chosen colour of a chosen head, or null.
+ */
+export function frameMark({ x, y, side }: Square, chosen: string | null, palette: Palette): Mark {
+  const box = { x: x - 0.5, y: y - 0.5, width: side + 1, height: side + 1 };
+  return { kind: "rect", ...box, stroke: chosen ?? palette.rule, strokeWidth: chosen ? 2 : 1 };
+}
+
 /** Return the mark of linear layers, from x to x + 14. */
 function linearMark(x: number, y: number, { negative, positive }: Palette): Mark[] {
   const box = { y: y - 1.5, width: 7, height: 3 };
@@ -26,13 +43,13 @@ function linearMark(x: number, y: number, { negative, positive }: Palette): Mark
 /**
  * Return the labels of rows and columns, and the marks of all heads. A gallery has no labels.
  *
- * @param cellMarks returns the marks of a head. The top left corner of its picture is at (x, y).
+ * @param cellMarks returns the marks of a head, whose picture is in the square.
  */
 export function gridMarks(
   grid: HeadGrid,
   layout: GridLayout,
   palette: Palette,
-  cellMarks: (head: ScoredHead, x: number, y: number) => readonly Mark[],
+  cellMarks: (head: ScoredHead, square: Square) => readonly Mark[],
 ): Mark[] {
   const { cell, across, down, left, top } = layout;
   const marks: Mark[] = [];
@@ -57,7 +74,7 @@ export function gridMarks(
       }
     }
     row.forEach((head, column) => {
-      if (head) marks.push(...cellMarks(head, left + column * across, y));
+      if (head) marks.push(...cellMarks(head, { x: left + column * across, y, side: cell }));
     });
   });
   return marks;

@@ -10,11 +10,11 @@ import { type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
 import type { ViewContext } from "../../ui/view/define-view";
-import { evidenceInWords, headTitle, sortedValue, withError } from "./captions";
+import { evidenceInWords, headTitle, withError } from "./captions";
 import { type Figure as Figures, tableFor } from "./client/atlas";
 import { everyHead } from "./coloring";
 import { legendScale } from "./legend";
-import { cellMarks, profileMarks } from "./marks";
+import { headMarks, profileMarks } from "./marks";
 import { profileOf } from "./profile";
 import type { Count } from "./search";
 import type { AtlasState } from "./state";
@@ -41,19 +41,14 @@ function gridBox(context: Context, store: AtlasStore): Box {
   const layout = drawnYet(store.layout.peek());
   const coloring = drawnYet(store.coloring.peek());
   const palette = context.palette.peek();
-  const { cell, across, down, width, height } = layout;
+  const { below, width, height } = layout;
   const current = store.head.peek();
-  const marks = gridMarks(grid, layout, palette, (head, x, y) => {
-    const drawn = cellMarks(coloring.of(head), x, y, cell, palette);
+  const marks = gridMarks(grid, layout, palette, (head, square) => {
+    const drawn = headMarks(head, coloring.of(head), square, below, palette);
     if (isSameHead(head, current)) {
-      const frame = { x: x - 1, y: y - 1, width: cell + 2, height: cell + 2 };
+      const { x, y, side } = square;
+      const frame = { x: x - 1, y: y - 1, width: side + 2, height: side + 2 };
       drawn.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
-    }
-    if (!grid.columns && down > across) {
-      const caption = (text: string, below: number, color: string): Mark =>
-        textMark(text, x + cell / 2, y + cell + below, color, 9.5, { align: "middle" });
-      drawn.push(caption(`${head.layer}.${head.head}`, 8, palette.muted));
-      drawn.push(caption(sortedValue(head), 20, palette.ink));
     }
     return drawn;
   });

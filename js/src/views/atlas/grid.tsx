@@ -1,14 +1,13 @@
 /** Grid of all heads. The colour of a cell shows the role or a number of the head. */
 
 import type { Signal } from "@preact/signals";
-import { paintMarks } from "../../draw/canvas";
 import { type HeadIndex, isSameHead, type ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { headTitle, sortedValue } from "./captions";
+import { headTitle } from "./captions";
 import { tableFor } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { hasCaptions } from "./layout";
-import { cellMarks } from "./marks";
+import { headMarks } from "./marks";
 
 interface GridProps extends AtlasProps {
   /** Drawn stack and layer, such as "self:3", or null until all visible cells are painted. */
@@ -27,7 +26,6 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
     tableFor(tables, head).roleName(head) !== role;
   const titleOf = (head: HeadIndex): string => headTitle(head, tableFor(tables, head).stack);
   const few = hasCaptions(grid.shown);
-  const hasText = few && !grid.columns;
   const first = grid.score === "role" ? "those of the rarest role" : `the highest ${grid.score}`;
   return (
     <VirtualHeadGrid
@@ -39,31 +37,14 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
         label: `${titleOf(head)}: ${coloring.words(head)}`,
         selected: isSameHead(head, current),
       })}
-      below={(cell, x) =>
-        hasText && (
-          <div
-            class="av-grid-caption"
-            aria-hidden="true"
-            style={`left:${x + layout.cell / 2}px;top:${layout.cell + 2}px`}
-          >
-            {cell.layer}.{cell.head}
-            <b>{sortedValue(cell)}</b>
-          </div>
-        )
-      }
       hint={(head) => ({ title: titleOf(head), rows: [{ text: coloring.words(head) }] })}
       painting={{
         follows: [store.coloring, store.role, context.palette],
         // `role` may be undefined. Convert it to a string, because an undefined source would mean
         // that data is still loading.
         sources: () => [coloring, String(role), palette, grid],
-        paint: (canvas, cells) => {
-          cells.forEach((head, at) => {
-            if (!head) return;
-            const [look, x] = [coloring.of(head), at * layout.across];
-            paintMarks(canvas, cellMarks(look, x, 0, layout.cell, palette, isDim(head)));
-          });
-        },
+        marks: (head, square) =>
+          headMarks(head, coloring.of(head), square, layout.below, palette, isDim(head)),
         onPainted: (complete) => {
           drawn.value =
             complete && current ? `${current.stack ?? grid.stack}:${current.layer}` : null;

@@ -81,13 +81,13 @@ export function layOut(grid: HeadGrid, available: number, printed: boolean): Gri
       ? galleryOf(grid.shown, available).cell
       : Math.max(MIN_CELL, Math.min(MAX_CELL, fitting - gapOf(fitting - NARROW_GAP)));
     const across = cell + gapOf(cell);
-    const down = across + (gallery && hasCaptions(grid.shown) ? CAPTION_HEIGHT : 0);
+    const below = gallery && hasCaptions(grid.shown) ? CAPTION_HEIGHT : 0;
     const top = gallery ? BEYOND : LABEL_HEIGHT;
     return {
-      ...{ cell, frame: 0, across, down, left, top, columns },
+      ...{ cell, frame: 0, below, across, down: across + below, left, top, columns },
       ...(kindWidth > 0 && { kinds: kindWidth }),
       width: left + columns * across + BEYOND,
-      height: top + grid.rows.length * down + BEYOND,
+      height: top + grid.rows.length * (across + below) + BEYOND,
     };
   };
   return inScrollBox(layOutIn, width, printed ? Number.POSITIVE_INFINITY : MAX_HEIGHT);

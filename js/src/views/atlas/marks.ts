@@ -11,19 +11,25 @@ import { textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { niceMaximum } from "../../ui/colors/color-scales";
 import type { Palette } from "../../ui/colors/palette";
+import type { ScoredHead } from "../../ui/head-grid/grid";
+import type { Square } from "../../ui/head-grid/marks";
 import { plainNumber } from "../../ui/text/captions";
+import { sortedValue } from "./captions";
 import type { CellLook } from "./coloring";
 import { WITH_NUMBER } from "./layout";
 
 /** Opacity of the heads that are not highlighted while other heads are highlighted. */
 const DIM = 0.14;
 
-/** Return the marks of a head's cell, with its top left corner at (x, y). */
-export function cellMarks(
+/**
+ * Return the marks of a head: its cell and, if `below` is positive, its number and the score that
+ * orders the heads below the cell.
+ */
+export function headMarks(
+  head: ScoredHead,
   { fill, ink, sign }: CellLook,
-  x: number,
-  y: number,
-  cell: number,
+  { x, y, side: cell }: Square,
+  below: number,
   palette: Palette,
   dim = false,
 ): Mark[] {
@@ -34,6 +40,12 @@ export function cellMarks(
   if (!dim && sign !== "" && (sign.length === 1 || cell >= WITH_NUMBER)) {
     const size = sign.length === 1 ? Math.min(13, cell - 1) : sign.length > 3 ? 9 : 10.5;
     marks.push(textMark(sign, x + cell / 2, y + cell / 2 + 0.5, ink, size, { align: "middle" }));
+  }
+  const caption = (text: string, down: number, color: string): Mark =>
+    textMark(text, x + cell / 2, y + cell + down, color, 10.5, { align: "middle" });
+  if (below > 0) {
+    marks.push(caption(`${head.layer}.${head.head}`, 8, palette.muted));
+    marks.push(caption(sortedValue(head), 20, palette.ink));
   }
   return marks;
 }

@@ -7,44 +7,18 @@
 import type { Range } from "../../client/protocol";
 import type { Source } from "../../client/source";
 import { type Box, textMark } from "../../draw/figure";
-import { type Mark, sceneOf, translate } from "../../draw/marks";
+import { sceneOf, translate } from "../../draw/marks";
 import { pairAt, sizeOf, windowAt } from "../../ui/axis";
 import { pinColor } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { drawnYet, type ViewFigure } from "../../ui/exports/exports";
-import type { GridLayout, HeadGrid } from "../../ui/head-grid/grid";
-import { gridMarks } from "../../ui/head-grid/marks";
+import type { GridLayout } from "../../ui/head-grid/grid";
+import { frameMark, gridMarks } from "../../ui/head-grid/marks";
 import { formatSmall } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { type CellStyle, cellMarks, distanceScale, TREND, trendMarks } from "./marks";
-import { type CompareSelection, type CompareState, distanceOf, missingQueries } from "./state";
+import { type CellStyle, distanceScale, headMarks, TREND, trendMarks } from "./marks";
+import { type CompareSelection, type CompareState, missingQueries } from "./state";
 import type { CompareStore } from "./store";
-
-/** Return the marks of the grid of heads. */
-function headMarks(
-  grid: HeadGrid,
-  layout: GridLayout,
-  selection: CompareSelection,
-  style: CellStyle,
-): Mark[] {
-  const { palette } = style;
-  const { cell } = layout;
-  return gridMarks(grid, layout, palette, ({ layer, head }, x, y) => {
-    const chosen = layer === selection.layer && head === selection.head;
-    const marks = cellMarks(distanceOf(selection, layer, head), x, y, cell, style);
-    marks.push({
-      kind: "rect",
-      ...{ x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 },
-      stroke: chosen ? pinColor(palette) : palette.rule,
-      strokeWidth: chosen ? 2.5 : 1,
-    });
-    if (!grid.columns) {
-      const at = [x + cell / 2, y + cell + 8] as const;
-      marks.push(textMark(`${layer}.${head}`, ...at, palette.ink, 10, { align: "middle" }));
-    }
-    return marks;
-  });
-}
 
 /**
  * Return the labelled chart of the chosen head's distance from the first member, for each member.
@@ -88,7 +62,14 @@ export function gridFigure(
   const selection = drawnYet(store.selection.peek());
   const palette = context.palette.peek();
   const style = { theme: context.theme.peek(), palette, end: store.end.peek() };
-  const marks = headMarks(drawnYet(store.grid.peek()), layout, selection, style);
+  const grid = drawnYet(store.grid.peek());
+  const marks = gridMarks(grid, layout, palette, (cell, square) => {
+    const chosen = cell.layer === selection.layer && cell.head === selection.head;
+    return [
+      ...headMarks(selection, !grid.columns, style, cell, square),
+      frameMark(square, chosen ? pinColor(palette) : null, palette),
+    ];
+  });
   const requested = context.figure?.width;
   let { width, height } = layout;
   const trend = store.trend.peek();

@@ -12,8 +12,8 @@ import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { capital, formatSmall, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { distanceLines, numSame, sentenceOf } from "./captions";
-import { cellMarks, distanceScale, memberAt, TREND, trendMarks } from "./marks";
-import { type CompareState, distanceOf } from "./state";
+import { distanceScale, headMarks, memberAt, TREND, trendMarks } from "./marks";
+import type { CompareState } from "./state";
 import type { CompareStore } from "./store";
 
 interface GridProps {
@@ -45,30 +45,13 @@ export function CompareGrid({ context, store }: GridProps) {
           style: selected ? `;--av-chosen:${pinColor(palette)}` : "",
         };
       }}
-      below={(cell, x) =>
-        !grid.columns && (
-          <div
-            class="av-grid-caption"
-            aria-hidden="true"
-            style={`left:${x + layout.cell / 2}px;top:${layout.cell + 3}px`}
-          >
-            {cell.layer}.{cell.head}
-          </div>
-        )
-      }
       hint={(cell) => ({
         title: capital(headName(cell)),
         rows: distanceLines(selection, cell).map((text) => ({ color: "", text, meant: false })),
       })}
       painting={{
         sources: () => [selection.compared, selection.member, grid, palette, style.end],
-        paint: (canvas, cells) => {
-          cells.forEach((cell, at) => {
-            if (!cell) return;
-            const headDistance = distanceOf(selection, cell.layer, cell.head);
-            paintMarks(canvas, cellMarks(headDistance, at * layout.across, 0, layout.cell, style));
-          });
-        },
+        marks: (cell, square) => headMarks(selection, !grid.columns, style, cell, square),
         onPainted: (complete) => {
           store.gridDrawn.value = complete ? `${selection.stack.name}:${selection.layer}` : null;
         },

@@ -45,6 +45,7 @@ export function layOut(shape: GridShape): GridLayout {
     const minCell = printed ? MIN_PRINTED : MIN_CELL;
     const cell = gallery ? MAX_CELL : Math.max(minCell, Math.min(MAX_CELL, fitting));
     const across = cell + GAP;
-    return { cell, across, down: across + (gallery ? CAPTION_HEIGHT : 0) };
+    const below = gallery ? CAPTION_HEIGHT : 0;
+    return { cell, across, down: across + below, below };
   });
 }

@@ -8,9 +8,11 @@ import { type LegendScale, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
 import { hexOf, inkOn, type Palette, type ThemeName } from "../../ui/colors/palette";
+import type { HeadIndex } from "../../ui/head-grid/grid";
+import type { Square } from "../../ui/head-grid/marks";
 import { formatSmall, formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
-import { type HeadDistance, isSame } from "./state";
+import { type CompareSelection, distanceOf, type HeadDistance, isSame } from "./state";
 
 export interface CellStyle {
   theme: ThemeName;
@@ -38,9 +40,7 @@ function hatch(x: number, y: number, side: number, color: string): Mark[] {
  */
 export function cellMarks(
   at: HeadDistance,
-  x: number,
-  y: number,
-  side: number,
+  { x, y, side }: Square,
   { theme, palette, end }: CellStyle,
 ): Mark[] {
   const textIn = (text: string, fill: string): Mark =>
@@ -52,6 +52,20 @@ export function cellMarks(
   if (side < WITH_NUMBERS) return [cell];
   const number = at.distance < 0.005 ? "<.01" : formatWeight(at.distance);
   return [cell, textIn(number, inkOn(fill))];
+}
+
+/** Return the marks of a head: its cell and, in a gallery, its name below the cell. */
+export function headMarks(
+  selection: CompareSelection,
+  isGallery: boolean,
+  style: CellStyle,
+  { layer, head }: HeadIndex,
+  square: Square,
+): Mark[] {
+  const marks = cellMarks(distanceOf(selection, layer, head), square, style);
+  const [x, y] = [square.x + square.side / 2, square.y + square.side + 8];
+  const name = textMark(`${layer}.${head}`, x, y, style.palette.ink, 10.5, { align: "middle" });
+  return isGallery ? [...marks, name] : marks;
 }
 
 /** Return the legend of the colour scale of distances from 0 to `end`. */

@@ -8,7 +8,7 @@
 import type { Range, StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { scoreText } from "../../ui/controls/heads";
-import { effectsInWords, headEffectInWords, shortEffectText } from "../../ui/effects/effects";
+import { effectsInWords, headEffectInWords } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { CLOSED_GATE, gateInWords, gateOf, gatesInWords, isClosed } from "../../ui/head-grid/gates";
 import {
@@ -117,24 +117,6 @@ export function nameInWords(head: HeadIndex, { kinds }: HeadGrid): string {
 export function orderName({ effects, byRole }: ModelStore, grid: HeadGrid): string {
   if (byRole.value) return "those of the rarest role first";
   return effects.value && effects.value.name === grid.score ? "ordered by size" : "strongest first";
-}
-
-/**
- * Return the two lines below a thumbnail of a gallery: the head, and its score, effect or role. The
- * first line is "layer 3, head 1", or "3.1" if the layout has short captions.
- */
-export function captionLines(
-  { effects, byRole, roleOf }: ModelStore,
-  head: ScoredHead,
-  grid: HeadGrid,
-  caption: "none" | "short" | "words",
-): [string, string] {
-  const scale = effects.value?.name === grid.score ? effects.value : null;
-  const score = scale ? shortEffectText(scale, head.score) : scoreText(head.score);
-  return [
-    caption === "words" ? headName(head) : `${head.layer}.${head.head}`,
-    byRole.value ? (roleOf(head)?.name ?? "no role") : score,
-  ];
 }
 
 /**

@@ -7,25 +7,22 @@
 
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap, Source } from "../../client/source";
-import { measureText } from "../../draw/canvas";
-import { type Box, namedColors, textMark } from "../../draw/figure";
-import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
-import type { Ink } from "../../ui/colors/color-scales";
+import { type Box, namedColors } from "../../draw/figure";
+import { sceneOf, translate } from "../../draw/marks";
 import { headColor, type Palette } from "../../ui/colors/palette";
-import { effectColors, effectMarks, scoreColumn } from "../../ui/effects/effects";
+import { effectColors, scoreColumn } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
-import { gateOf, mapInk } from "../../ui/head-grid/gates";
+import { gateOf } from "../../ui/head-grid/gates";
 import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
-import { fittedName, roleBox, roleMarks } from "../../ui/head-grid/head-roles";
-import { gridMarks } from "../../ui/head-grid/marks";
+import { roleBox } from "../../ui/head-grid/head-roles";
+import { frameMark, gridMarks } from "../../ui/head-grid/marks";
 import { quantityOf } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
-import { captionLines } from "./captions";
-import { BAR_GAP, BAR_HEIGHT, groupByLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
+import { groupByLayer, type Layout } from "./layout";
 import { requestOf, strongestOf } from "./maps";
-import { heatMark, linesByInk, rowMark, type Square, thumbnailScale } from "./marks";
+import { headMarks, thumbnailScale } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
@@ -69,40 +66,6 @@ export async function loadAll(
   return { grid, selection, map: (head) => all.get(keyOf(head)) };
 }
 
-/** Return the role or, in a gallery, the name and the score below the map of a head. */
-function labelMarks(
-  store: ModelStore,
-  palette: Palette,
-  layout: Layout,
-  grid: HeadGrid,
-  head: ScoredHead,
-  { x, y }: Square,
-): Mark[] {
-  const below = y + layout.cell + layout.bars + 9;
-  const role = store.roleOf(head);
-  const sign = store.signOf(role);
-  const letterAt = (middle: number): Mark[] =>
-    sign ? roleMarks(sign, [middle, below], ROLE_LETTER) : [];
-  const middle = x + layout.cell / 2;
-  if (grid.columns) {
-    if (layout.roles === 0 || !role) return [];
-    if (layout.cell < MIN_NAMED) return letterAt(middle);
-    const name = fittedName(role.name, layout.cell - ROLE_LETTER - 3);
-    return [
-      ...letterAt(x + ROLE_LETTER / 2),
-      textMark(name, x + ROLE_LETTER + 3, below, palette.muted, 9.5),
-    ];
-  }
-  const [name, score] = captionLines(store, head, grid, layout.caption);
-  const more = { align: "middle" } as const;
-  const half = measureText(name, fontOf({ size: 10.5, font: "text" })) / 2;
-  return [
-    textMark(name, middle, below, palette.ink, 10.5, more),
-    ...letterAt(middle + half + 8),
-    textMark(score, middle, below + 13, palette.muted, 10.5, more),
-  ];
-}
-
 /** Return the legend of a figure: the colours of the effects and the letters of the roles. */
 function legendBox({ effects, roleSigns }: ModelStore, palette: Palette, width: number): Box {
   const bars = effects.value
@@ -123,50 +86,28 @@ export function figureParts(
   { grid, selection, map }: Exported,
 ): Omit<ViewFigure, "captions"> {
   const palette = context.palette.peek();
-  const ground = context.figure?.background === "transparent" ? undefined : palette.background;
-  const thumbnails = context.state.thumbnails.peek();
-  const [outlinedRow, effects] = [store.outlinedRow.peek(), store.effects.peek()];
   const { stack, chosen, layer } = selection;
   const stacks = store.stacks.peek();
-  const back: Mark[] = [];
-  const lines: [HeadMap, Square, Ink][] = [];
-  const maxima = new Map(stacks.map((one) => [one, one.signed ? one.maximum : 1]));
-  const side = layout.cell;
-  const front = gridMarks(grid, layout, palette, (head, x, y) => {
-    const square = { x, y, side };
-    const marks = labelMarks(store, palette, layout, grid, head, square);
-    if (effects) {
-      const effect = effects.of(head);
-      const box = { x, y: y + side + BAR_GAP, width: side, height: BAR_HEIGHT };
-      marks.push(...effectMarks(box, effect.value, effects.end, palette, effect.error));
-    }
-    const headMap = map(head);
-    if (!headMap) return marks;
-    const ofHead = store.stackOf(head);
-    const ink = mapInk(ofHead, head, ofHead.signed ? palette : palette.neutral, palette);
-    if (thumbnails === "lines") lines.push([headMap, square, ink]);
-    else {
-      maxima.set(ofHead, headMap.maximum);
-      back.push({ ...heatMark(headMap, square, ink), ground });
-      if (outlinedRow) marks.push(rowMark(square, outlinedRow, palette));
-    }
-    const index = layer === head.layer && ofHead === stack ? chosen.indexOf(head.head) : -1;
-    marks.push({
-      kind: "rect",
-      ...{ x: x - 0.5, y: y - 0.5, width: side + 1, height: side + 1 },
-      ...(index < 0
-        ? { stroke: palette.rule }
-        : { stroke: headColor(palette, index, chosen.length), strokeWidth: 2 }),
-    });
-    return marks;
+  const heads = grid.rows.flat().filter((head) => head !== null);
+  const maxima = new Map(heads.map((head) => [store.stackOf(head), map(head)?.maximum]));
+  const marksOf = headMarks(context, store, grid, layout, map);
+  const marks = gridMarks(grid, layout, palette, (head, square) => {
+    const isShown = layer === head.layer && store.stackOf(head) === stack;
+    const index = isShown ? chosen.indexOf(head.head) : -1;
+    const frame = index < 0 ? null : headColor(palette, index, chosen.length);
+    return [...marksOf(head, square), frameMark(square, frame, palette)];
   });
-  if (thumbnails === "lines") back.push(...linesByInk(lines));
   return {
-    picture: sceneOf(layout, back, front),
+    picture: sceneOf(layout, [], marks),
     scales: stacks.map((one) =>
-      thumbnailScale(thumbnails, maxima.get(one) ?? one.maximum, quantityOf(one), palette),
+      thumbnailScale(
+        context.state.thumbnails.peek(),
+        maxima.get(one) ?? one.maximum,
+        quantityOf(one),
+        palette,
+      ),
     ),
-    ...((effects || store.roleSigns.value.length > 0) && {
+    ...((store.effects.peek() || store.roleSigns.peek().length > 0) && {
       legend: (width: number) => legendBox(store, palette, width),
     }),
   };

@@ -123,10 +123,11 @@ export function layOut(
     // A printed figure is scaled, so its cells need not have whole pixels.
     const cell = printed ? side : roundToCells(side, longest);
     const pitch = cell + gapOf(cell);
+    const below = bars + (gallery ? CAPTION_HEIGHT : roles);
     return {
       cell,
       across: gallery ? Math.floor((shape.width - SCROLLBAR - GALLERY_EDGE) / columns) : pitch,
-      down: pitch + bars + (gallery ? CAPTION_HEIGHT : roles),
+      ...{ below, down: pitch + below },
     };
   });
   /** Caption below a thumbnail of a gallery: "3.1" (short) or "layer 3, head 1" (words). */

@@ -1,31 +1,48 @@
-/**
- * Thumbnails of heads. In figures, they are marks (shapes to draw). On the screen, heat maps are
- * painted pixel by pixel.
- */
+/** Marks of heads: their thumbnails, and the bars and texts below them. */
 
 import type { HeadMap } from "../../client/source";
-import { paintMarks } from "../../draw/canvas";
-import type { LegendScale } from "../../draw/figure";
-import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
+import { measureText } from "../../draw/canvas";
+import { type LegendScale, textMark } from "../../draw/figure";
+import {
+  type CurvesMark,
+  fontOf,
+  type ImageMark,
+  type Mark,
+  type RectMark,
+} from "../../draw/marks";
 import { type Ink, rampOf } from "../../ui/colors/color-scales";
 import { type Palette, pinColor } from "../../ui/colors/palette";
+import { scoreText } from "../../ui/controls/heads";
+import { effectMarks, shortEffectText } from "../../ui/effects/effects";
+import { mapInk } from "../../ui/head-grid/gates";
+import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
+import { fittedName, roleMarks } from "../../ui/head-grid/head-roles";
 import { heatPixels, inkOf } from "../../ui/head-grid/heat-pixels";
-import { aroundZero, plainNumber, type Quantity, signsInWords } from "../../ui/text/captions";
-import type { Layout } from "./layout";
+import type { Square } from "../../ui/head-grid/marks";
+import {
+  aroundZero,
+  headName,
+  plainNumber,
+  type Quantity,
+  signsInWords,
+} from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
+import { BAR_GAP, BAR_HEIGHT, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
 import type { ModelState } from "./state";
+import type { ModelStore } from "./store";
 
-/** Position and side of a thumbnail in pixels. */
-export interface Square {
-  x: number;
-  y: number;
-  side: number;
-}
-
-/** Return a head's heat map as an image mark with one pixel per cell. */
-export function heatMark(map: HeadMap, { x, y, side }: Square, ink: Ink): ImageMark {
-  const { rows, columns } = map;
+/**
+ * Return a head's heat map as an image mark. It has one pixel per cell in a figure, and one per
+ * device pixel on the screen: if the canvas scaled the image, cells could be blurred or lost.
+ *
+ * @param scale device pixels per pixel on the screen, or undefined for a figure.
+ */
+function heatMark(map: HeadMap, { x, y, side }: Square, ink: Ink, scale?: number): ImageMark {
+  const count = scale && Math.round(side * scale);
+  const [rows, columns] = [count ?? map.rows, count ?? map.columns];
   const pixels = heatPixels(map, rows, columns, ink);
-  return { kind: "image", x, y, width: side, height: side, pixels, rows, columns };
+  const [left, width] = scale ? [Math.round(x * scale) / scale, rows / scale] : [x, side];
+  return { kind: "image", x: left, y, width, height: width, pixels, rows, columns };
 }
 
 /**
@@ -33,7 +50,7 @@ export function heatMark(map: HeadMap, { x, y, side }: Square, ink: Ink): ImageM
  *
  * @param row top and bottom of the row, as shares of the height of the heat map.
  */
-export function rowMark(
+function rowMark(
   { x, y, side }: Square,
   [top, bottom]: readonly [number, number],
   palette: Palette,
@@ -64,23 +81,12 @@ export function strongestCells(map: HeadMap, maxCells: number): number[] {
 }
 
 /**
- * Return the lines of several heads. A line leads from a query on the left side of the head's
- * square to a key on the right side.
+ * Return the lines of a head. A line leads from a query on the left side of the head's square to a
+ * key on the right side. Negative weights have their own colour.
  */
-function lineMarks(heads: readonly [HeadMap, Square][], ink: Ink): Mark[] {
-  if (typeof ink === "string") return [linesOf(heads, ink, null)];
-  return [linesOf(heads, ink.positive, 1), linesOf(heads, ink.negative, -1)];
-}
-
-/** Return the lines of several heads, each with its own colours. */
-export function linesByInk(heads: readonly [HeadMap, Square, Ink][]): Mark[] {
-  return [...new Set(heads.map(([, , ink]) => ink))].flatMap((ink) => {
-    const same = heads.filter(([, , other]) => other === ink);
-    return lineMarks(
-      same.map(([map, square]) => [map, square]),
-      ink,
-    );
-  });
+function lineMarks(map: HeadMap, square: Square, ink: Ink): CurvesMark[] {
+  if (typeof ink === "string") return [linesOf(map, square, ink, null)];
+  return [linesOf(map, square, ink.positive, 1), linesOf(map, square, ink.negative, -1)];
 }
 
 /**
@@ -89,91 +95,113 @@ export function linesByInk(heads: readonly [HeadMap, Square, Ink][]): Mark[] {
  * @param sign sign of the weights that have this colour, or null for all weights.
  */
 function linesOf(
-  heads: readonly [HeadMap, Square][],
+  map: HeadMap,
+  { x, y, side }: Square,
   color: string,
   sign: 1 | -1 | null,
 ): CurvesMark {
-  const lines: [number, number, number, number, number][] = [];
-  let width = 1;
-  for (const [map, square] of heads) {
-    const { side } = square;
-    const edge = side < 36 ? 1.5 : 3;
-    const inner = side - 2 * edge;
-    // A line is narrower than the distance between two tokens, or neighbouring lines would merge.
-    width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
-    for (const cell of strongestCells(map, maxLinesFor(side))) {
-      const value = map.values[cell] as number;
-      if (sign !== null && Math.sign(value) !== sign) continue;
-      const row = Math.floor(cell / map.columns);
-      const column = cell % map.columns;
-      lines.push([
-        square.x + edge,
-        square.y + edge + ((row + 0.5) / map.rows) * inner,
-        square.x + side - edge,
-        square.y + edge + ((column + 0.5) / map.columns) * inner,
-        Math.min(1, Math.abs(value) / map.maximum),
-      ]);
-    }
-  }
-  const field = (index: number): Float32Array =>
-    Float32Array.from(lines, (line) => line[index] as number);
+  const { values, rows, columns, maximum } = map;
+  const edge = side < 36 ? 1.5 : 3;
+  const inner = side - 2 * edge;
+  const cells = strongestCells(map, maxLinesFor(side)).filter(
+    (cell) => sign === null || Math.sign(values[cell] as number) === sign,
+  );
+  const count = cells.length;
+  const field = (numberOf: (cell: number) => number) => Float32Array.from(cells, numberOf);
+  // A line is narrower than the distance between two tokens, or neighbouring lines would merge.
+  const width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(rows, columns)));
   return {
     kind: "curves",
     columns: "vertical",
     color,
     ...(sign === -1 && { dashed: true }),
-    count: lines.length,
-    x0: field(0),
-    y0: field(1),
-    x1: field(2),
-    y1: field(3),
-    opacity: field(4),
-    width: new Float32Array(lines.length).fill(width),
+    count,
+    x0: new Float32Array(count).fill(x + edge),
+    y0: field((cell) => y + edge + ((Math.floor(cell / columns) + 0.5) / rows) * inner),
+    x1: new Float32Array(count).fill(x + side - edge),
+    y1: field((cell) => y + edge + (((cell % columns) + 0.5) / columns) * inner),
+    opacity: field((cell) => Math.min(1, Math.abs(values[cell] as number) / maximum)),
+    width: new Float32Array(count).fill(width),
   };
 }
 
 /**
- * Paint a row of thumbnails. `inks` has the colours of each of them.
- *
- * @param maps one entry per cell: undefined while the map is loading, null for a cell without a
- * head.
- * @param scale device pixels per CSS pixel.
+ * Return the texts below the map of a head: its role or, in a gallery, its name, and its score,
+ * effect or role. The name is "layer 3, head 1", or "3.1" if the layout has short captions.
  */
-export function paintRow(
-  context: CanvasRenderingContext2D,
-  maps: readonly (HeadMap | null | undefined)[],
-  scale: number,
-  look: {
-    layout: Layout;
-    thumbnails: ModelState["thumbnails"];
-    palette: Palette;
-    inks: readonly Ink[];
-    outlinedRow: readonly [number, number] | null;
-  },
-): void {
-  const { layout, thumbnails, palette, inks, outlinedRow } = look;
-  const { cell, across } = layout;
-  const loaded = maps.flatMap((map, i): [HeadMap, Square, Ink][] =>
-    map ? [[map, { x: i * across, y: 0, side: cell }, inks[i] ?? palette.neutral]] : [],
-  );
-  if (thumbnails === "lines") paintMarks(context, linesByInk(loaded));
-  else {
-    // Paint device pixels. If the canvas scaled heat maps, cells could be blurred or lost.
-    const { width, height } = context.canvas;
-    const side = Math.min(height, Math.round(cell * scale));
-    for (const [map, { x }, ink] of loaded) {
-      const image = new ImageData(heatPixels(map, side, side, ink), side, side);
-      context.putImageData(image, Math.min(width - side, Math.round(x * scale)), 0);
-    }
-    if (outlinedRow) {
-      const rows = loaded.map(([, square]) => rowMark(square, outlinedRow, palette));
-      paintMarks(context, rows);
-    }
+function labelMarks(
+  store: ModelStore,
+  palette: Palette,
+  layout: Layout,
+  grid: HeadGrid,
+  head: ScoredHead,
+  { x, y, side }: Square,
+): Mark[] {
+  const below = y + side + layout.bars + 9;
+  const role = store.roleOf(head);
+  const sign = store.signOf(role);
+  const letterAt = (middle: number): Mark[] =>
+    sign ? roleMarks(sign, [middle, below], ROLE_LETTER) : [];
+  const middle = x + side / 2;
+  if (grid.columns) {
+    if (layout.roles === 0 || !role) return [];
+    if (side < MIN_NAMED) return letterAt(middle);
+    const name = fittedName(role.name, side - ROLE_LETTER - 3);
+    return [
+      ...letterAt(x + ROLE_LETTER / 2),
+      textMark(name, x + ROLE_LETTER + 3, below, palette.muted, 9.5),
+    ];
   }
-  context.fillStyle = palette.raised;
-  maps.forEach((map, i) => {
-    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
-  });
+  const effects = store.effects.value;
+  const score =
+    effects?.name === grid.score ? shortEffectText(effects, head.score) : scoreText(head.score);
+  const line = store.byRole.value ? (role?.name ?? "no role") : score;
+  const name = layout.caption === "words" ? headName(head) : `${head.layer}.${head.head}`;
+  const more = { align: "middle" } as const;
+  const room = Math.min(layout.across - 2, side + 2 * layout.left);
+  const half = measureText(name, fontOf({ size: 10.5, font: "text" })) / 2;
+  return [
+    textMark(name, middle, below, palette.ink, 10.5, more),
+    ...letterAt(middle + half + 8),
+    textMark(fittedName(line, room), middle, below + 13, palette.muted, 10.5, more),
+  ];
+}
+
+/**
+ * Return a function that returns the marks of a head: its thumbnail, and the bar and the texts below
+ * it. While its map is loading, the thumbnail is a plain square.
+ */
+export function headMarks(
+  context: ViewContext<ModelState>,
+  store: ModelStore,
+  grid: HeadGrid,
+  layout: Layout,
+  mapOf: (head: HeadIndex) => HeadMap | undefined,
+): (head: ScoredHead, square: Square, scale?: number) => Mark[] {
+  const palette = context.palette.value;
+  const ground = context.figure?.background === "transparent" ? undefined : palette.background;
+  const hasLines = context.state.thumbnails.value === "lines";
+  const [row, effects] = [store.outlinedRow.value, store.effects.value];
+  const thumbnail = (head: HeadIndex, square: Square, scale?: number): Mark[] => {
+    const { x, y, side } = square;
+    const map = mapOf(head);
+    if (!map) return [{ kind: "rect", x, y, width: side, height: side, fill: palette.raised }];
+    const stack = store.stackOf(head);
+    const ink = mapInk(stack, head, stack.signed ? palette : palette.neutral, palette);
+    if (hasLines) return lineMarks(map, square, ink);
+    const image = { ...heatMark(map, square, ink, scale), ground };
+    return row ? [image, rowMark(square, row, palette)] : [image];
+  };
+  return (head, square, scale) => {
+    const marks = thumbnail(head, square, scale);
+    if (effects) {
+      const { value, error } = effects.of(head);
+      const { x, side } = square;
+      const box = { x, y: square.y + side + BAR_GAP, width: side, height: BAR_HEIGHT };
+      marks.push(...effectMarks(box, value, effects.end, palette, error));
+    }
+    return [...marks, ...labelMarks(store, palette, layout, grid, head, square)];
+  };
 }
 
 /**

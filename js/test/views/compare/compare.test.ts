@@ -268,7 +268,7 @@ describe("the detail caption", () => {
 it("the grid hatches heads that do not differ", () => {
   const style = { theme: "light", palette: PALETTES.light, end: 0.5 } as const;
   const kinds = (distance: number | null, rounding: number | null) =>
-    cellMarks({ distance, rounding }, 0, 0, 40, style).map(({ kind }) => kind);
+    cellMarks({ distance, rounding }, { x: 0, y: 0, side: 40 }, style).map(({ kind }) => kind);
   for (const hatched of [kinds(0.001, 0.002), kinds(0, null)])
     expect(new Set(hatched)).toEqual(new Set(["line"]));
   expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);

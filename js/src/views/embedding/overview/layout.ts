@@ -103,11 +103,11 @@ export function layOutTiles(grid: HeadGrid, width: number, printed: boolean, rol
     const most = high >= SMALL_CELL && !named ? Math.min(MAX_CELL, high) : MAX_CELL;
     const cell = Math.max(printed ? MIN_PRINTED : MIN_CELL, Math.min(most, pitch - gap));
     const across = named ? Math.max(pitch, cell + gap) : cell + gap;
-    const down = cell + gap + below;
     return {
       cell,
       across,
-      down,
+      down: cell + gap + below,
+      below,
       left,
       top,
       columns,
@@ -116,7 +116,7 @@ export function layOutTiles(grid: HeadGrid, width: number, printed: boolean, rol
       frame: 0,
       figures: (cell >= 78 ? "words" : cell >= 57 ? "short" : "least") as FigureDetail,
       width: left + columns * across,
-      height: top + rows * down,
+      height: top + rows * (cell + gap + below),
     };
   };
   const scrolls = !printed && layOutIn(width).height > WHOLE_HEIGHT;

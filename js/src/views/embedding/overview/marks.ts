@@ -6,9 +6,9 @@
 import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark } from "../../../draw/figure";
 import { type DotsMark, type Mark, type Scene, sceneOf } from "../../../draw/marks";
-import type { HeadGrid } from "../../../ui/head-grid/grid";
+import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { fittedName } from "../../../ui/head-grid/head-roles";
-import { gridMarks } from "../../../ui/head-grid/marks";
+import { gridMarks, type Square } from "../../../ui/head-grid/marks";
 import { headName } from "../../../ui/text/captions";
 import type { Corpus, SmallPlot } from "../client/requests";
 import { type Coloring, lookOf } from "../colors";
@@ -85,7 +85,7 @@ function crowdOf(coordinates: Uint8Array): number {
 export function tileDots(
   { coordinates }: SmallPlot,
   look: TileLook,
-  square: { x: number; y: number; side: number },
+  square: Square,
   strength: number,
 ): DotsMark[] {
   const { order, color, shape, colors, numStanding } = look;
@@ -131,37 +131,57 @@ export function tileDots(
   return marks;
 }
 
+/**
+ * Return a function that returns the marks of a head: its dots, and its name, trust figures and role
+ * below them.
+ */
+export function tileMarks(
+  { palette: { value: palette }, record }: Pick<Context, "palette" | "record">,
+  layout: TileLayout,
+  look: TileLook | null,
+  plots: ReadonlyMap<string, SmallPlot>,
+  trust: TrustMap,
+): (head: HeadIndex, square: Square) => Mark[] {
+  return (head, square) => {
+    const { x, y, side } = square;
+    const plot = plots.get(headKey(head));
+    const figures = trust.get(headKey(head));
+    const write = (text: string, line: number, color: string, size: number): Mark =>
+      textMark(text, x + side / 2, y + line, color, size, { align: "middle" });
+    const size = layout.figures === "words" ? 10.5 : 9.5;
+    const name = layout.figures === "words" ? headName(head) : `${head.layer}.${head.head}`;
+    const role = record.roleOf(head);
+    const first = side + (layout.named ? 23 : 9);
+    return [
+      ...(plot?.problem ? [write("no plot", side / 2, palette.muted, 10)] : []),
+      ...(plot && look && !plot.problem ? tileDots(plot, look, square, strengthOf(figures)) : []),
+      ...(layout.named ? [write(name, side + 9, palette.ink, 10)] : []),
+      write(
+        plot?.problem ? "" : figuresInShort(figures, layout.figures),
+        first,
+        palette.muted,
+        size,
+      ),
+      ...(role ? [write(fittedName(role.name, side), first + 14, palette.muted, 9.5)] : []),
+    ];
+  };
+}
+
 /** Return the scene of the complete grid, including tiles outside of the visible part. */
 export function overviewScene(
-  { palette: { value: palette }, record }: Pick<Context, "palette" | "record">,
+  context: Pick<Context, "palette" | "record">,
   grid: HeadGrid,
   layout: TileLayout,
   look: TileLook,
-  heads: ReadonlyMap<string, SmallPlot>,
+  plots: ReadonlyMap<string, SmallPlot>,
   trust: TrustMap,
 ): Scene {
-  const { cell } = layout;
-  const front = gridMarks(grid, layout, palette, (tile, x, y) => {
-    const head = heads.get(headKey(tile));
-    const figures = trust.get(headKey(tile));
-    const bounds = { x: x + 0.5, y: y + 0.5, width: cell - 1, height: cell - 1 };
-    const marks: Mark[] = [{ kind: "rect", ...bounds, stroke: palette.rule }];
-    const write = (text: string, line: number, color: string, size: number): void => {
-      marks.push(textMark(text, x + cell / 2, line, color, size, { align: "middle" }));
-    };
-    if (head?.problem) write("no plot", y + cell / 2, palette.muted, 10);
-    else if (head) marks.push(...tileDots(head, look, { x, y, side: cell }, strengthOf(figures)));
-    let line = y + cell + 9;
-    const label = (text: string, color: string, size: number): void => {
-      write(text, line, color, size);
-      line += 14;
-    };
-    if (layout.named) label(headName(tile), palette.ink, 10);
-    const size = layout.figures === "words" ? 10.5 : 9.5;
-    label(head?.problem ? "" : figuresInShort(figures, layout.figures), palette.muted, size);
-    const role = record.roleOf(tile);
-    if (role) label(fittedName(role.name, cell), palette.muted, 9.5);
-    return marks;
+  const palette = context.palette.value;
+  const marksOf = tileMarks(context, layout, look, plots, trust);
+  const front = gridMarks(grid, layout, palette, (head, square) => {
+    const { x, y, side } = square;
+    const bounds = { x: x + 0.5, y: y + 0.5, width: side - 1, height: side - 1 };
+    return [{ kind: "rect", ...bounds, stroke: palette.rule }, ...marksOf(head, square)];
   });
   return sceneOf(layout, [], front);
 }

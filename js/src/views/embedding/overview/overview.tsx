@@ -5,7 +5,6 @@
  */
 
 import { untracked } from "@preact/signals";
-import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
 import { type HeadIndex, isSameHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
@@ -15,9 +14,9 @@ import { headName } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
 import { headKey } from "../state";
 import type { EmbeddingProps } from "../store";
-import { figureLines, figuresInShort, keyInWords, strengthOf, TRUST_HELP } from "../trust";
+import { figureLines, keyInWords, TRUST_HELP } from "../trust";
 import type { TileOrder } from "./layout";
-import { tileDots } from "./marks";
+import { tileMarks } from "./marks";
 import type { OverviewStore } from "./store";
 
 interface OverviewProps extends EmbeddingProps {
@@ -92,21 +91,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
       look={(cell) => ({
         label: [titleOf(cell), ...linesOf(cell)].join(", "),
         selected: isSameHead(opened, cell),
-        content: problemOf(cell) && <span aria-hidden="true">no plot</span>,
       })}
-      below={(cell, x) => (
-        <div
-          class={`av-embedding-figures av-embedding-${layout.figures}`}
-          aria-hidden="true"
-          style={{ left: `${x}px`, top: `${layout.cell + 2}px`, width: `${layout.cell}px` }}
-        >
-          {layout.named && <b>{`${cell.layer}.${cell.head}`}</b>}
-          {problemOf(cell) ? "" : figuresInShort(figuresOf(cell), layout.figures)}
-          {context.record.roleOf(cell) && (
-            <span class="av-role">{context.record.roleOf(cell)?.name}</span>
-          )}
-        </div>
-      )}
       hint={(head) => ({
         title: titleOf(head),
         rows: linesOf(head).map((text) => ({ text })),
@@ -115,17 +100,10 @@ function Tiles({ context, store, overview }: OverviewProps) {
         follows: [store.settled],
         sources: (cells) => [
           ...cells.map((cell) => (cell && plots.get(headKey(cell))) ?? null),
-          ...cells.map((cell) => (cell ? strengthOf(figuresOf(cell)) : 0)),
-          look,
+          ...cells.map((cell) => cell && (figuresOf(cell) ?? null)),
+          ...[look, context.palette.value, context.record.roles.value],
         ],
-        paint: (canvas, cells) => {
-          cells.forEach((cell, column) => {
-            const plot = cell && plots.get(headKey(cell));
-            if (!plot || !look || plot.problem) return;
-            const square = { x: column * layout.across, y: 0, side: layout.cell };
-            paintMarks(canvas, tileDots(plot, look, square, strengthOf(figuresOf(cell))));
-          });
-        },
+        marks: tileMarks(context, layout, look, plots, trust),
         onPainted: () => {
           if (look) context.setDrawn(untracked(() => store.drawnId("overview")));
         },
