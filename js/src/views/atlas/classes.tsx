@@ -17,9 +17,9 @@ import { MAX_CLASSES } from "./store";
 const MAX_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {
-  const [weights, stack, head] = [store.classes.value, store.stack.value, store.head.value];
-  const system = store.system.value;
-  if (!weights || !stack || !head || system === null) return null;
+  const [weights, stack, head] = [store.classes.weights.value, store.stack.value, store.head.value];
+  const system = store.classes.system.value;
+  if (!weights || !stack || !head || system === undefined) return null;
   const { values } = stack.classes.find(({ name }) => name === system) as AtlasClasses;
   const weightOf = (query: number, key: number): number =>
     weights[query * values.length + key] as number;
@@ -33,7 +33,7 @@ export function ClassTable({ context, store }: AtlasProps) {
   );
   const color = rgbOf(context.palette.value.positive).join(" ");
   const written = keys.length <= MAX_WRITTEN;
-  const systems = store.systems.value;
+  const systems = store.classes.systems.value;
   const tooMany = stack.classes.filter(({ values }) => values.length > MAX_CLASSES);
   return (
     <section class="av-atlas-figures" aria-label="Weights by class of token">
@@ -44,7 +44,7 @@ export function ClassTable({ context, store }: AtlasProps) {
             label="Classes"
             value={system}
             options={systems.map((name) => [name, name])}
-            onChange={store.chooseSystem}
+            onChange={store.classes.choose}
           />
         )}
       </div>

@@ -65,7 +65,7 @@ function EdgeSearch({ context, store }: AtlasProps) {
             list={list}
             placeholder="token or class"
             title={HOW}
-            aria-invalid={store.problems.value[name] !== null}
+            aria-invalid={store.search.terms.value[name].problem !== null}
             value={state[name].value}
             onInput={(event) => assign(state, { [name]: event.currentTarget.value })}
             onKeyDown={(event) => {
@@ -130,9 +130,7 @@ function OffsetFields({ context, store }: AtlasProps) {
 
 /** Progress of the search and then its result, or the error of a search text. */
 export function SearchWork({ store }: AtlasProps) {
-  const { query_search, key_search } = store.problems.value;
-  const result = store.result.value;
-  const problem = query_search ?? key_search;
+  const [problem, result] = [store.search.problem.value, store.search.result.value];
   if (problem !== null) {
     return (
       <p class="av-work av-error" role="status">
@@ -156,7 +154,7 @@ const MAX_LISTED = 12;
 
 /** List of the heads whose sampled edges match the search, the largest share first. */
 export function MatchedHeads({ store }: AtlasProps) {
-  const heads = store.result.value?.matching ?? [];
+  const heads = store.search.result.value?.matching ?? [];
   const stack = store.stack.value;
   if (!stack || heads.length === 0) return null;
   const more = heads.length - MAX_LISTED;

@@ -27,7 +27,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   const list = state.edges.value;
   useEffect(() => setMost(MAX_LISTED), [head?.layer, head?.head, list]);
   if (!edges || !texts || !stack || !head) return null;
-  const listed = store.listed.value;
+  const listed = store.search.listed.value;
   const open = [state.text.value, ...(state.edge.value ?? [])].join();
   const shown = listed.slice(0, most).map((i) => {
     const edge = edges[list].edge(i);
@@ -54,7 +54,13 @@ export function EdgeList({ context, store }: AtlasProps) {
       </div>
       <p class="av-muted av-atlas-words">{listInWords(list)}</p>
       <p class="av-atlas-listed" aria-live="polite">
-        {listedInWords(listed.length, numAll, list, state.offsets.value, store.searching.value)}
+        {listedInWords(
+          listed.length,
+          numAll,
+          list,
+          state.offsets.value,
+          store.search.isActive.value,
+        )}
       </p>
       {!shown.some(({ isOpen }) => isOpen) && pane}
       <ol>

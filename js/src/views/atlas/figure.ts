@@ -117,7 +117,7 @@ type Column = readonly [name: string, cellOf: (head: HeadIndex) => string | numb
  */
 export function headsCsv(store: AtlasStore): string {
   const tables = drawnYet(store.tables.peek());
-  const result = store.result.peek();
+  const result = store.search.result.peek();
   const shown = drawnYet(store.stack.peek()).name;
   const ofRole = (name: string, field: Exclude<keyof AtlasRole, "role">): Column => [
     name,

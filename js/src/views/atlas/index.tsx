@@ -91,7 +91,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const headWidth = beside.value ? all - mainWidth - GAP : all;
   // Below the grid of a wide view, the head's statistics and its edges are in two columns.
   const halves = !beside.value && all >= BESIDE_FROM;
-  const searched = store.result.value !== null;
+  const searched = store.search.result.value !== null;
   // Show the head's statistics below the grid if there is room, unless search results are there.
   const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
   const props = { context, store };

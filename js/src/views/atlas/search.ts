@@ -7,7 +7,7 @@
  * estimates the share of the head's attention on matching pairs.
  */
 
-import type { AtlasClasses } from "../../client/protocol";
+import type { AtlasClasses, AtlasStack } from "../../client/protocol";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { quoted } from "../../ui/text/captions";
 import { tokenMatcher } from "../../ui/text/token-search";
@@ -20,39 +20,36 @@ export type SearchTerm =
   | { kind: "position"; position: number }
   | { kind: "token"; matches: (token: string) => boolean };
 
+/** Parsed content of a search field, which is null if the field is empty, or an error message. */
+type Parsed = { term: SearchTerm | null; problem: null } | { term: null; problem: string };
+
 /**
  * Parse the content of a search field: "*" for any token, "#3" for a position, "system:class" for a
- * class of tokens, or a part of a token. Return null if the field is empty.
- *
- * @throws Error if the content is "system:class" and the class does not exist in this system.
+ * class of tokens, or a part of a token. Report a class that does not exist in its system.
  */
-export function parseSearch(typed: string, classes: AtlasClasses[]): SearchTerm | null {
-  const term = typed.trim();
-  if (term === "") return null;
-  if (term === "*") return { kind: "any" };
-  const number = /^#(\d+)$/.exec(term);
-  if (number) return { kind: "position", position: Number(number[1]) };
-  const colon = term.indexOf(":");
-  const name = term.slice(0, colon).toLowerCase();
-  const system =
-    colon < 0 ? -1 : classes.findIndex((candidate) => candidate.name.toLowerCase() === name);
-  if (system >= 0) {
-    const { values } = classes[system] as AtlasClasses;
-    const value = term.slice(colon + 1).trim();
-    const index = values.findIndex((candidate) => candidate.toLowerCase() === value.toLowerCase());
-    if (index < 0) {
-      const [first, more] = [values.slice(0, MAX_NAMED), values.length - MAX_NAMED];
-      const valid = `${first.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
-      throw new Error(
-        value === ""
-          ? `${name} must be one of ${valid}.`
-          : `No ${name} is ${quoted(value)}. Choose one of ${valid}.`,
-      );
-    }
-    return { kind: "class", system, value: index };
-  }
+export function parseSearch(typed: string, classes: AtlasClasses[]): Parsed {
+  const text = typed.trim();
+  const parsed = (term: SearchTerm | null): Parsed => ({ term, problem: null });
+  if (text === "") return parsed(null);
+  if (text === "*") return parsed({ kind: "any" });
+  const number = /^#(\d+)$/.exec(text);
+  if (number) return parsed({ kind: "position", position: Number(number[1]) });
+  const [name = "", ...rest] = text.toLowerCase().split(":");
+  const system = classes.findIndex((candidate) => candidate.name.toLowerCase() === name);
   // Any other text is compared with the tokens.
-  return { kind: "token", matches: tokenMatcher(term) as (token: string) => boolean };
+  if (system < 0 || rest.length === 0)
+    return parsed({ kind: "token", matches: tokenMatcher(text) as (token: string) => boolean });
+  const { values } = classes[system] as AtlasClasses;
+  const value = rest.join(":").trim();
+  const index = values.findIndex((candidate) => candidate.toLowerCase() === value);
+  if (index >= 0) return parsed({ kind: "class", system, value: index });
+  const more = values.length - MAX_NAMED;
+  const valid = values.slice(0, MAX_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+  const problem =
+    value === ""
+      ? `${name} must be one of ${valid}.`
+      : `No ${name} is ${quoted(text.slice(name.length + 1).trim())}. Choose one of ${valid}.`;
+  return { term: null, problem };
 }
 
 /** Maximum number of class names in an error message. */
@@ -158,10 +155,23 @@ export interface SearchResult {
 }
 
 /**
- * Sort heads by decreasing share of matching edges. Among equal shares, the head with the larger
+ * Return the result of a search over all heads of a stack, from the counts of the searched layers.
+ *
+ * Heads are ranked by their share of matching edges. Among equal shares, the head with the larger
  * lower end of the confidence interval comes first.
  */
-export function rankedByMatches<T extends { count: Count }>(heads: T[]): T[] {
-  const key = ({ count }: T): number => shareOf(count) ?? -1;
-  return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);
+export function searchResult(
+  stack: AtlasStack,
+  counts: ReadonlyMap<number, readonly Count[]>,
+): SearchResult {
+  const ranked = stack.layers.flatMap((layer) =>
+    (counts.get(layer) ?? []).map((count, head) => ({ layer, head, count })),
+  );
+  const key = ({ count }: MatchedHead): number => shareOf(count) ?? -1;
+  ranked.sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);
+  return {
+    of: ({ layer, head }) => counts.get(layer)?.[head] ?? null,
+    ...{ done: counts.size, layers: stack.layers.length, ranked },
+    matching: ranked.filter(({ count }) => count.numFound > 0),
+  };
 }

@@ -1,10 +1,9 @@
 /**
- * Signals of the atlas. They compute the grid, the data of the chosen head and the search result
- * from the traits. A class system assigns each token to a class, such as its part of speech.
+ * Signals of the atlas: the data of the chosen stack and head, the search, the grid of heads, and
+ * the captions. A class system assigns each token to a class, such as its part of speech.
  */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { AtlasStack } from "../../client/protocol";
 import { countHeads } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import {
@@ -46,16 +45,17 @@ import { galleryOf, layOut } from "./layout";
 import {
   type Count,
   countMatches,
-  type MatchedHead,
   parseSearch,
-  rankedByMatches,
   type Search,
   type SearchResult,
   searchOf,
+  searchResult,
 } from "./search";
 import type { AtlasState, DescribedAtlas } from "./state";
 
-export type AtlasStore = ReturnType<typeof createAtlasStore>;
+type Context = ViewContext<AtlasState>;
+type Data = ReturnType<typeof createData>;
+type SearchStore = ReturnType<typeof createSearch>;
 
 /**
  * Maximum number of classes in the table of weights by class. An exported page does not contain
@@ -63,8 +63,8 @@ export type AtlasStore = ReturnType<typeof createAtlasStore>;
  */
 export const MAX_CLASSES = 24;
 
-export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
-  const { record, state, source } = context;
+/** Data of the chosen stack, and of the chosen head and its layer. They are null until loaded. */
+function createData({ record, source }: Context) {
   const atlas = computed(() => (record.description.value as DescribedAtlas | null)?.atlas ?? null);
   const stack = computed(() => {
     const name = record.selection.value?.stack.name;
@@ -80,12 +80,20 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const { current: tables } = record.answer(siblings, (all, ended) =>
     Promise.all(all.map((each) => tableOf(source, each, ended))),
   );
-  const table = computed(() => {
-    const name = stack.value?.name;
-    return tables.value?.find((candidate) => candidate.stack.name === name) ?? null;
-  });
   const { current: texts } = record.answer(stack, ({ name }, ended) =>
     textsOf(source, name, ended),
+  );
+  const layer = computed(() => {
+    const [of, selection] = [stack.value, record.selection.value];
+    return of && selection && { stack: of, layer: selection.layer };
+  });
+  const { current: offsets } = record.answer(layer, ({ stack, layer }, ended) =>
+    offsetsOf(source, stack, layer, ended),
+  );
+  // `edgesOf` looks up tokens in the texts, so edges are requested after the texts have arrived.
+  const { current: edges } = record.answer(
+    computed(() => texts.value && layer.value),
+    ({ stack, layer }, ended) => edgesOf(source, stack, layer, texts.peek() as Texts, ended),
   );
 
   /** Return the index of a head in the grid: with the name of its stack if the stack has siblings. */
@@ -93,64 +101,155 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     stack.value && (siblings.value?.length ?? 0) > 1
       ? { ...head, stack: head.stack ?? stack.value.name }
       : head;
-  const head = computed<HeadIndex | null>(() => {
-    const selection = record.selection.value;
-    const first = selection?.heads[0];
-    return selection && first !== undefined
-      ? inGrid({ layer: selection.layer, head: first })
-      : null;
-  });
-  const layer = computed(() => {
-    const [currentStack, now] = [stack.value, head.value];
-    return currentStack && now && { stack: currentStack, layer: now.layer };
-  });
-  const { current: offsets } = record.answer(layer, ({ stack, layer }, ended) =>
-    offsetsOf(source, stack, layer, ended),
-  );
-  // `edgesOf` looks up tokens in the texts, so edges are requested after the texts have arrived.
-  const edgesAsked = computed(() => texts.value && layer.value);
-  const { current: edges } = record.answer(edgesAsked, ({ stack, layer }, ended) =>
-    edgesOf(source, stack, layer, texts.peek() as Texts, ended),
-  );
+  return {
+    atlas,
+    stack,
+    siblings,
+    /** Statistics and roles of the stack and of its siblings. */
+    tables,
+    /** Statistics and roles of the stack. */
+    table: computed(
+      () => tables.value?.find((table) => table.stack.name === stack.value?.name) ?? null,
+    ),
+    texts,
+    inGrid,
+    /** First head of the selection. */
+    head: computed<HeadIndex | null>(() => {
+      const selection = record.selection.value;
+      const head = selection?.heads[0];
+      return selection && head !== undefined ? inGrid({ layer: selection.layer, head }) : null;
+    }),
+    /** Mean weights by offset of each head in the layer. */
+    offsets,
+    edges,
+  };
+}
 
-  const chosenSystem = signal("");
+/** Weights of the chosen head by class of token, and the class system that the reader chose. */
+function createClassWeights({ record, source }: Context, { stack, head }: Data) {
+  const chosen = signal("");
   const systems = computed(() =>
     (stack.value?.classes ?? [])
       .filter(({ values }) => values.length > 0 && values.length <= MAX_CLASSES)
       .map(({ name }) => name),
   );
-  const system = computed(() =>
-    systems.value.includes(chosenSystem.value) ? chosenSystem.value : (systems.value[0] ?? null),
+  const system = computed(
+    () => systems.value.find((name) => name === chosen.value) ?? systems.value[0],
   );
-  const classesAsked = computed(() => {
-    const [name, now, of] = [stack.value?.name, head.value, system.value];
-    return name !== undefined && now && of !== null ? { ...now, stack: name, system: of } : null;
-  });
-  const { current: classes } = record.answer(classesAsked, (asked, ended) =>
+  const question = computed(() =>
+    stack.value && head.value && system.value !== undefined
+      ? { ...head.value, stack: stack.value.name, system: system.value }
+      : null,
+  );
+  const { current: weights } = record.answer(question, (asked, ended) =>
     classWeightsOf(source, asked, ended),
   );
+  return {
+    /** Class systems with at most `MAX_CLASSES` classes. */
+    systems,
+    /** Class system of the table. Undefined if there is none. */
+    system,
+    choose: (name: string): void => {
+      chosen.value = name;
+    },
+    /** Weights from each class of queries to each class of keys, or null until loaded. */
+    weights,
+  };
+}
 
+/**
+ * Milliseconds between updates of a search result: `SHOWN_EVERY`, and `SHOWN_EVERY_OF_HEAD` for each
+ * head. Painting all cells takes longer than the search itself, so a large grid is updated less
+ * often.
+ */
+const SHOWN_EVERY = 60;
+const SHOWN_EVERY_OF_HEAD = 0.1;
+
+/**
+ * Search for edges. While a query or a key is searched for, the sampled edges of one layer after the
+ * other are loaded and counted. The result is incomplete until all layers are searched.
+ */
+function createSearch({ record, source, state }: Context, { stack, texts, head, edges }: Data) {
   const terms = computed(() => {
-    const parse = (typed: string) => {
-      try {
-        return { term: parseSearch(typed, stack.value?.classes ?? []), problem: null };
-      } catch (reason) {
-        return { term: null, problem: (reason as Error).message };
-      }
+    const classes = stack.value?.classes ?? [];
+    const { query_search, key_search } = follow({
+      query_search: state.query_search,
+      key_search: state.key_search,
+    });
+    return {
+      query_search: parseSearch(query_search, classes),
+      key_search: parseSearch(key_search, classes),
     };
-    return { query: parse(state.query_search.value), key: parse(state.key_search.value) };
   });
-  const search = computed<Search | null>(() => {
-    const [tokens, { query, key }] = [texts.value, terms.value];
-    if (!tokens || query.problem !== null || key.problem !== null) return null;
-    return searchOf(tokens, query.term, key.term, state.offsets.value);
-  });
-  const searching = computed(
-    () => terms.value.query.term !== null || terms.value.key.term !== null,
+  const problem = computed(
+    () => terms.value.query_search.problem ?? terms.value.key_search.problem,
   );
-  const sought = computed(() => (searching.value ? search.value : null));
-  const result = createSearch(context, stack, texts, sought);
+  const isActive = computed(() => Object.values(terms.value).some(({ term }) => term !== null));
+  /** Condition that the listed edges meet, or null if a search text is invalid. */
+  const condition = computed<Search | null>(() => {
+    if (!texts.value || problem.value !== null) return null;
+    const { query_search: query, key_search: key } = terms.value;
+    return searchOf(texts.value, query.term, key.term, state.offsets.value);
+  });
+  const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
+  // A condition is a function. The question consists of the values that determine this function.
+  const question = computed(() => {
+    const { query_search, key_search, offsets } = state;
+    return stack.value && isActive.value && condition.value
+      ? { stack: stack.value, ...follow({ query_search, key_search, offsets }) }
+      : null;
+  });
+  record.answer(question, async ({ stack }, ended) => {
+    const [tokens, isMatch] = [texts.peek() as Texts, condition.peek() as Search];
+    const counts = new Map<number, Count[]>();
+    counted.value = new Map();
+    const show = (): void => {
+      if (!ended.aborted && counts.size > counted.peek().size) counted.value = new Map(counts);
+    };
+    const timer = setInterval(show, SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(stack));
+    try {
+      for (const [at, layer] of stack.layers.entries()) {
+        const { sampled } = await edgesOf(source, stack, layer, tokens, ended);
+        if (ended.aborted) return;
+        counts.set(layer, countMatches(sampled, stack.heads_per_layer[at] ?? 0, isMatch));
+      }
+    } finally {
+      clearInterval(timer);
+      show();
+    }
+  });
+  return {
+    isActive,
+    /** Parsed search texts, with an error message for an invalid one. */
+    terms,
+    /** Error message of the first invalid search text, or null. */
+    problem,
+    /** Result of the active search, or null without one. */
+    result: computed<SearchResult | null>(
+      () => question.value && searchResult(question.value.stack, counted.value),
+    ),
+    /**
+     * Indices of the chosen head's edges, in the list that is shown, that meet the condition. If a
+     * search text is invalid, all edges do.
+     */
+    listed: computed<number[]>(() => {
+      const list = edges.value?.[state.edges.value];
+      if (!list || !head.value) return [];
+      const all = list.of(head.value.head);
+      const isMatch = condition.value;
+      return isMatch ? all.filter((i) => isMatch(list, i)) : all;
+    }),
+  };
+}
 
+/** Grid of all heads: their order, their colours, and the head at the cursor. */
+function createGrid(
+  context: Context,
+  { stack, table, tables, head, inGrid }: Data,
+  { result }: SearchStore,
+  width: ReadonlySignal<number>,
+) {
+  const { record, state, palette, theme } = context;
   /** Name of the score that orders the heads of one stack, or null in a grid of all layers. */
   const order = computed(() => {
     const name = state.order.value;
@@ -159,16 +258,15 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const shown = computed(() =>
     order.value === null ? tables.value : table.value && [table.value],
   );
-  const roles = computed(() => shown.value && roleEntries(shown.value, context.palette.value));
+  const roles = computed(() => shown.value && roleEntries(shown.value, palette.value));
   const coloring = computed<Coloring | null>(() => {
     const [numbers, all, entries] = [table.value, shown.value, roles.value];
     if (!numbers || !all || !entries) return null;
-    const room = { palette: context.palette.value, theme: context.theme.value };
+    const room = { palette: palette.value, theme: theme.value };
     if (result.value) return byMatches(numbers.stack, room, result.value.of);
     const statistic = numbers.indexOf(state.color.value);
     return statistic < 0 ? byRole(all, entries) : byStatistic(numbers, statistic, room);
   });
-
   const grid = computed<HeadGrid | null>(() => {
     const [now, numbers, entries] = [record.selection.value, table.value, roles.value];
     const description = record.description.value;
@@ -190,85 +288,19 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const { perRow } = galleryOf(cells.length, width.value);
     return galleryGrid(now.stack, offered, cells.map(inGrid), name, perRow);
   });
-  const hasKinds = computed(() => grid.value?.kinds !== undefined);
   const layout = computed<GridLayout | null>(
     () => grid.value && layOut(grid.value, width.value, isPrinted(context.figure)),
   );
   const heads = createHeadGrid({ grid, layout, current: head, highlighted: true });
-
   return {
-    stack,
-    /** Statistics and roles of the stack and of its siblings, or null until loaded. */
-    tables,
-    /** Statistics and roles of the stack, or null until loaded. */
-    table,
-    texts,
-    /** Chosen head: the first head of the selection, or null until the atlas is loaded. */
-    head,
-    /** Mean weights by offset of each head in the chosen head's layer, or null until loaded. */
-    offsets,
-    edges,
-    /**
-     * Name of the class system of the table. Null if every system has no classes or more than
-     * `MAX_CLASSES`.
-     */
-    system,
-    systems,
-    /** Weights of the chosen head by class of token, or null until loaded. */
-    classes,
-    chooseSystem: (name: string): void => {
-      chosenSystem.value = name;
-    },
-    /**
-     * Indices of the chosen head's edges, in the list that is shown, that match the range of
-     * offsets and the search. If a search text is invalid, all edges match.
-     */
-    listed: computed<number[]>(() => {
-      const [layerEdges, now, matches] = [edges.value, head.value, search.value];
-      if (!layerEdges || !now) return [];
-      const list = layerEdges[state.edges.value];
-      const all = list.of(now.head);
-      return matches ? all.filter((i) => matches(list, i)) : all;
-    }),
     /** Roles with letters and colours, and an entry for heads without a role. */
     roles,
     coloring,
     heads,
     grid,
     /** Whether the grid has linear and other layers. */
-    hasKinds,
+    hasKinds: computed(() => grid.value?.kinds !== undefined),
     layout,
-    searching,
-    /** Error messages of the two search texts. Each is null if its text is valid. */
-    problems: computed(() => ({
-      query_search: terms.value.query.problem,
-      key_search: terms.value.key.problem,
-    })),
-    result,
-    /**
-     * Captions of the view, or null until the atlas is loaded. The sentence is empty until the
-     * roles of the heads are loaded.
-     */
-    captions: computed(() => {
-      const [now, currentStack] = [atlas.value, stack.value];
-      const selection = record.selection.value;
-      if (!now || !currentStack || !selection) return null;
-      return {
-        subtitle: subtitleOf(now, hasKinds.value ? (siblings.value ?? []) : [currentStack]),
-        sentence: table.value && head.value ? sentenceOf(table.value, head.value) : "",
-        coverage: coverageOf(now, currentStack, {
-          hasKinds: hasKinds.value,
-          otherLists: order.value === null ? "" : otherListsInWords(selection),
-        }),
-      };
-    }),
-    /** Whether all data for the current state is loaded and the search, if any, is complete. */
-    settled: computed(() => {
-      const done = result.value === null || result.value.done === result.value.layers;
-      const classesReady = system.value === null || classes.value !== null;
-      const parts = [table.value, texts.value, offsets.value, edges.value, grid.value];
-      return done && classesReady && parts.every((each) => each !== null);
-    }),
     /**
      * Name of the highlighted role, or null if the heads without a role are highlighted. Undefined
      * if no heads are highlighted.
@@ -281,12 +313,6 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
         if (of === undefined || of === stack.peek()?.name) assign(state, { layer, heads: [head] });
         else assign(state, { stack: of, layer, heads: [head], text: null, edge: null });
       }),
-    /** Close the open text. Return whether a text was open. */
-    closeText: (): boolean => {
-      const isOpen = state.text.peek() !== null;
-      assign(state, { text: null, edge: null });
-      return isOpen;
-    },
   };
 }
 
@@ -304,65 +330,55 @@ function cellsByRole(table: Table, entries: readonly RoleEntry[]): ScoredHead[] 
   return cells.sort((a, b) => a.rank - b.rank || (b.score ?? 0) - (a.score ?? 0));
 }
 
-/**
- * Milliseconds between updates of a search result. `SHOWN_EVERY_OF_HEAD` is added for each head.
- */
-const SHOWN_EVERY = 60;
-/**
- * Milliseconds per head that are added to `SHOWN_EVERY`. Painting all cells takes longer than the
- * search itself, so a large grid is updated less often.
- */
-const SHOWN_EVERY_OF_HEAD = 0.1;
-
-/**
- * Return the result of the active search, or null without one. The sampled edges of one layer after
- * the other are loaded and searched. The result is incomplete until all layers are searched.
- */
-function createSearch(
-  { record, source, state }: ViewContext<AtlasState>,
-  stack: ReadonlySignal<AtlasStack | null>,
-  texts: ReadonlySignal<Texts | null>,
-  search: ReadonlySignal<Search | null>,
-): ReadonlySignal<SearchResult | null> {
-  const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
-  // A search is a function. The question consists of the values that determine this function.
-  const question = computed(() => {
-    const { query_search, key_search, offsets } = state;
-    return stack.value && search.value
-      ? { stack: stack.value.name, ...follow({ query_search, key_search, offsets }) }
-      : null;
-  });
-  record.answer(question, async (_, ended) => {
-    const currentStack = stack.peek() as AtlasStack;
-    const [tokens, sought] = [texts.peek() as Texts, search.peek() as Search];
-    const counts = new Map<number, Count[]>();
-    const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(currentStack);
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const show = (): void => {
-      clearTimeout(timer);
-      timer = undefined;
-      if (!ended.aborted) counted.value = new Map(counts);
-    };
-    show();
-    for (const [at, layer] of currentStack.layers.entries()) {
-      const { sampled } = await edgesOf(source, currentStack, layer, tokens, ended);
-      if (ended.aborted) return;
-      counts.set(layer, countMatches(sampled, currentStack.heads_per_layer[at] ?? 0, sought));
-      timer ??= setTimeout(show, wait);
-    }
-    show();
-  });
-  return computed(() => {
-    const [currentStack, counts] = [stack.value, counted.value];
-    if (!currentStack || !search.value) return null;
-    const of = ({ layer, head }: HeadIndex): Count | null => counts.get(layer)?.[head] ?? null;
-    const ranked = rankedByMatches(
-      everyHead(currentStack).flatMap((head): MatchedHead[] => {
-        const count = of(head);
-        return count ? [{ ...head, count }] : [];
-      }),
-    );
-    const matching = ranked.filter(({ count }) => count.numFound > 0);
-    return { of, done: counts.size, layers: currentStack.layers.length, ranked, matching };
-  });
+/** @param width available width of the grid, in pixels. */
+export function createAtlasStore(context: Context, width: ReadonlySignal<number>) {
+  const { record, state } = context;
+  const data = createData(context);
+  const classes = createClassWeights(context, data);
+  const search = createSearch(context, data);
+  const grid = createGrid(context, data, search, width);
+  return {
+    ...data,
+    classes,
+    search,
+    ...grid,
+    /**
+     * Captions of the view, or null until the atlas is loaded. The sentence is empty until the
+     * roles of the heads are loaded.
+     */
+    captions: computed(() => {
+      const [atlas, stack, selection] = [
+        data.atlas.value,
+        data.stack.value,
+        record.selection.value,
+      ];
+      if (!atlas || !stack || !selection) return null;
+      const [table, head, hasKinds] = [data.table.value, data.head.value, grid.hasKinds.value];
+      const isList = grid.grid.value?.columns === null;
+      return {
+        subtitle: subtitleOf(atlas, hasKinds ? (data.siblings.value ?? []) : [stack]),
+        sentence: table && head ? sentenceOf(table, head) : "",
+        coverage: coverageOf(atlas, stack, {
+          hasKinds,
+          otherLists: isList ? otherListsInWords(selection) : "",
+        }),
+      };
+    }),
+    /** Whether all data for the current state is loaded and the search, if any, is complete. */
+    settled: computed(() => {
+      const result = search.result.value;
+      const isSearched = result === null || result.done === result.layers;
+      const hasClasses = classes.system.value === undefined || classes.weights.value !== null;
+      const parts = [data.table, data.texts, data.offsets, data.edges, grid.grid];
+      return isSearched && hasClasses && parts.every((part) => part.value !== null);
+    }),
+    /** Close the open text. Return whether a text was open. */
+    closeText: (): boolean => {
+      const isOpen = state.text.peek() !== null;
+      assign(state, { text: null, edge: null });
+      return isOpen;
+    },
+  };
 }
+
+export type AtlasStore = ReturnType<typeof createAtlasStore>;

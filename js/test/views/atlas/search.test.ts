@@ -6,8 +6,8 @@ import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
 import {
   countMatches,
   parseSearch,
-  rankedByMatches,
   searchOf,
+  searchResult,
   wilson,
 } from "../../../src/views/atlas/search";
 import { FIXTURE, pageTransport, STACK } from "./kernel";
@@ -16,16 +16,18 @@ const CLASSES = STACK.classes;
 
 describe("the search text", () => {
   it("is a part of a token, a class, a position, or anything", () => {
-    expect(parseSearch("  ", CLASSES)).toBeNull();
-    expect(parseSearch("*", CLASSES)).toEqual({ kind: "any" });
-    expect(parseSearch("#12", CLASSES)).toEqual({ kind: "position", position: 12 });
-    expect(parseSearch("POS: verb", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
+    const termOf = (typed: string) => parseSearch(typed, CLASSES).term;
+    expect(termOf("  ")).toBeNull();
+    expect(termOf("*")).toEqual({ kind: "any" });
+    expect(termOf("#12")).toEqual({ kind: "position", position: 12 });
+    expect(termOf("POS: verb")).toEqual({ kind: "class", system: 1, value: 3 });
     // No system of token classes has the name "http", so "http:x" is a text to search for.
-    expect(parseSearch("http:x", CLASSES)?.kind).toBe("token");
+    expect(termOf("http:x")?.kind).toBe("token");
+    expect(termOf("pos")?.kind).toBe("token");
   });
 
   it("fails with the valid classes if a class does not exist", () => {
-    expect(() => parseSearch("pos:XYZ", CLASSES)).toThrow(
+    expect(parseSearch("pos:XYZ", CLASSES).problem).toBe(
       "No pos is “XYZ”. Choose one of DET, NOUN, PUNCT, VERB.",
     );
   });
@@ -54,7 +56,7 @@ it("a search counts the edges that match at both ends and in the offsets", async
   for (const [at, layer] of STACK.layers.entries()) {
     const { sampled } = await edgesOf(source, STACK, layer, texts);
     const count = (query: string, key: string, offsets: [number, number] | null): number[] => {
-      const [from, to] = [parseSearch(query, CLASSES), parseSearch(key, CLASSES)];
+      const [from, to] = [parseSearch(query, CLASSES).term, parseSearch(key, CLASSES).term];
       const counts = countMatches(sampled, 2, searchOf(texts, from, to, offsets));
       expect(counts.map(({ numTotal }) => numTotal)).toEqual([2, 2]);
       return counts.map(({ numFound }) => numFound);
@@ -79,12 +81,18 @@ it("a search counts the edges that match at both ends and in the offsets", async
 });
 
 it("heads are ranked by their share, and of equal shares the larger sample comes first", () => {
-  const heads = [
-    [1, 2],
-    [3, 4],
-    [50, 100],
-  ].map(([numFound = 0, numTotal = 0]) => ({ count: { numFound, numTotal } }));
-  expect(rankedByMatches(heads).map(({ count }) => count.numTotal)).toEqual([4, 100, 2]);
+  const counts = [
+    { numFound: 1, numTotal: 2 },
+    { numFound: 3, numTotal: 4 },
+    { numFound: 50, numTotal: 100 },
+    { numFound: 0, numTotal: 3 },
+  ];
+  const stack = { ...STACK, layers: [5, 6] };
+  const { ranked, matching, done, layers, of } = searchResult(stack, new Map([[5, counts]]));
+  expect(ranked.map(({ head }) => head)).toEqual([1, 2, 0, 3]);
+  expect(matching.map(({ head }) => head)).toEqual([1, 2, 0]);
+  expect([done, layers]).toEqual([1, 2]);
+  expect([of({ layer: 5, head: 1 }), of({ layer: 6, head: 1 })]).toEqual([counts[1], null]);
 });
 
 it.each([
