@@ -8,6 +8,8 @@ import type { StackDescription } from "../../client/protocol";
 import { countHeads, headsOf, type Scores } from "../../client/source";
 import type { MODEL_VIEW_TRAITS, StateOf } from "../../client/traits";
 import { rankOf } from "../effects/effects";
+import type { ModelLayer } from "../view/model-layers";
+import { baseName } from "../what-if/changed-run";
 
 /**
  * Heads that a view may show: head numbers for all layers, or head numbers by layer number. In the
@@ -35,17 +37,16 @@ export interface ScoredHead extends HeadIndex {
   score: number | null;
 }
 
-/**
- * Return the numbers of the heads that `include` allows, one list per layer in the order of
- * `stack.layers`. The list is empty if the view may not show heads of the layer.
- */
-export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
-  return stack.layers.map((layer) => {
-    const all = headsOf(stack, layer);
-    if (include === null) return all;
-    const named = Array.isArray(include) ? include : (include[String(layer)] ?? []);
-    return all.filter((head) => named.includes(head));
-  });
+/** Return the numbers of the heads of a layer that `include` allows. */
+export function offeredHeads(
+  stack: StackDescription,
+  layer: number,
+  include: IncludeHeads = null,
+): number[] {
+  const all = headsOf(stack, layer);
+  if (include === null) return all;
+  const named = Array.isArray(include) ? include : (include[String(layer)] ?? []);
+  return all.filter((head) => named.includes(head));
 }
 
 /**
@@ -78,66 +79,45 @@ export interface HeadGrid {
 }
 
 /**
- * Return a grid with one row per layer and one column per head number.
- *
- * @param offered heads to show in each layer. Layers without such heads have no row.
+ * Return a grid with one row per layer and one column per head number. The layers may be those of
+ * several sibling stacks. Layers without heads that `include` allows have no row.
  */
-export function layerGrid(stack: StackDescription, offered: number[][]): HeadGrid {
+export function layerGrid(layers: readonly ModelLayer[], include: IncludeHeads = null): HeadGrid {
+  const stacks = [...new Set(layers.map(({ stack }) => stack))];
+  const isJoined = stacks.length > 1;
+  const offered = layers.map(({ stack, layer }) => offeredHeads(stack, layer, include));
   const columns = [...new Set(offered.flat())].sort((a, b) => a - b);
-  const rows = stack.layers.flatMap((layer, at) => {
-    const heads = new Set(offered[at]);
-    if (heads.size === 0) return [];
-    return [columns.map((head) => (heads.has(head) ? { layer, head, score: null } : null))];
+  const rows = layers.flatMap(({ stack, layer }, at) => {
+    const heads = offered[at] ?? [];
+    const index = { layer, ...(isJoined && { stack: baseName(stack) }), score: null };
+    return heads.length > 0
+      ? [columns.map((head) => (heads.includes(head) ? { ...index, head } : null))]
+      : [];
   });
+  const kinds = layers.map(({ stack, kind }) => [baseName(stack), kind] as const);
   const shown = offered.flat().length;
-  return { stack: stack.name, columns, rows, shown, ...countsOf(stack, offered), score: null };
-}
-
-/** Return one grid with the rows of the grids of sibling stacks, in the order of the model. */
-export function joinGrids(
-  parts: readonly { grid: HeadGrid; stack: string; kind: string }[],
-): HeadGrid | null {
-  const [first, ...others] = parts;
-  if (!first || others.length === 0) return first?.grid ?? null;
-  const columns = [...new Set(parts.flatMap(({ grid }) => grid.columns ?? []))];
-  columns.sort((a, b) => a - b);
-  const rows = parts.flatMap(({ grid, stack }) =>
-    grid.rows.map((row) =>
-      columns.map((head) => {
-        const cell = row.find((other) => other?.head === head);
-        return cell ? { ...cell, stack } : null;
-      }),
-    ),
-  );
-  const layerOf = (row: (HeadIndex | null)[]): number => row.find(Boolean)?.layer ?? 0;
-  // The sort is stable, so layers with the same number stay in the order of their stacks.
-  rows.sort((a, b) => layerOf(a) - layerOf(b));
-  const total = (count: "shown" | "offered" | "all"): number =>
-    parts.reduce((sum, { grid }) => sum + grid[count], 0);
-  const counts = { shown: total("shown"), offered: total("offered"), all: total("all") };
-  const kinds = Object.fromEntries(parts.map(({ stack, kind }) => [stack, kind]));
-  return { ...first.grid, columns, rows, kinds, ...counts };
-}
-
-function countsOf(stack: StackDescription, offered: number[][]) {
-  return { offered: offered.flat().length, all: countHeads(stack) };
+  const all = stacks.map(countHeads).reduce((sum, count) => sum + count, 0);
+  return {
+    ...{ stack: stacks[0]?.name ?? "", columns, rows, shown, offered: shown, all, score: null },
+    ...(isJoined && { kinds: Object.fromEntries(kinds) }),
+  };
 }
 
 /**
- * Return the heads of `offered`, ordered by decreasing score or, if `bySize`, by decreasing
+ * Return the heads that `include` allows, ordered by decreasing score or, if `bySize`, by decreasing
  * absolute value of the score. If `minScore` is null, heads without a score come last. Otherwise,
  * heads without a score are dropped, and heads whose score (or absolute value) is less than
  * `minScore`.
  */
 export function rankedCells(
   stack: StackDescription,
-  offered: number[][],
   scores: Scores,
-  minScore: number | null,
-  bySize = false,
+  { include = null as IncludeHeads, minScore = null as number | null, bySize = false } = {},
 ): ScoredHead[] {
   const cells = stack.layers.flatMap((layer, at) =>
-    (offered[at] ?? []).map((head) => ({ layer, head, score: scores[at]?.[head] ?? null })),
+    offeredHeads(stack, layer, include).map((head) => ({
+      ...{ layer, head, score: scores[at]?.[head] ?? null },
+    })),
   );
   const value = (cell: ScoredHead): number => rankOf(cell.score, bySize);
   const ranked = cells.filter((cell) => minScore === null || value(cell) >= minScore);
@@ -151,15 +131,16 @@ export function rankedCells(
  */
 export function galleryGrid(
   stack: StackDescription,
-  offered: number[][],
   cells: ScoredHead[],
   score: string,
   perRow: number,
+  include: IncludeHeads = null,
 ): HeadGrid {
   const rows = Array.from({ length: Math.ceil(cells.length / perRow) }, (_, row) =>
     Array.from({ length: perRow }, (_, column) => cells[row * perRow + column] ?? null),
   );
-  const counts = { shown: cells.length, ...countsOf(stack, offered) };
+  const offered = stack.layers.flatMap((layer) => offeredHeads(stack, layer, include)).length;
+  const counts = { shown: cells.length, offered, all: countHeads(stack) };
   return { stack: stack.name, columns: null, rows, ...counts, score };
 }
 

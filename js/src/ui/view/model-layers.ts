@@ -35,14 +35,17 @@ export function firstSiblings(description: Description): StackDescription[] {
 }
 
 /** Return the word that distinguishes layers of a stack from those of its siblings, or "". */
-export function kindOf({ siblings = [] }: Description, stack: StackDescription): string {
+export function kindOf(
+  { siblings = [] }: Pick<Description, "siblings">,
+  stack: StackDescription,
+): string {
   const name = baseName(stack);
   return siblings.flat().some((other) => other.name === name && other.linear) ? name : "";
 }
 
 /** Return the layers of sibling stacks in the order of the model. */
 export function layersOf(
-  description: Description,
+  description: Pick<Description, "siblings">,
   siblings: readonly StackDescription[],
 ): ModelLayer[] {
   const all = siblings.flatMap((stack) => {

@@ -11,16 +11,14 @@ import {
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
-  joinGrids,
   layerGrid,
-  offeredHeads,
   rankedCells,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
 import { BY_ROLE } from "../../ui/head-grid/head-roles";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
-import { kindOf, otherListsInWords } from "../../ui/view/model-layers";
+import { otherListsInWords } from "../../ui/view/model-layers";
 import { assign, follow } from "../../ui/view/state";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import {
@@ -269,24 +267,16 @@ function createGrid(
   });
   const grid = computed<HeadGrid | null>(() => {
     const [now, numbers, entries] = [record.selection.value, table.value, roles.value];
-    const description = record.description.value;
-    if (!description || !now || !numbers || !entries) return null;
+    if (!now || !numbers || !entries) return null;
     const name = order.value;
-    if (name === null) {
-      const parts = now.siblings.map((one) => ({
-        grid: layerGrid(one, offeredHeads(one, null)),
-        ...{ stack: one.name, kind: kindOf(description, one) },
-      }));
-      return joinGrids(parts);
-    }
+    if (name === null) return layerGrid(now.layers);
     // Only heads of one stack are ordered, because numbers of its siblings have another scale.
-    const offered = offeredHeads(now.stack, null);
     const cells =
       name === BY_ROLE
         ? cellsByRole(numbers, entries)
-        : rankedCells(now.stack, offered, numbers.means(numbers.indexOf(name)), null);
+        : rankedCells(now.stack, numbers.means(numbers.indexOf(name)));
     const { perRow } = galleryOf(cells.length, width.value);
-    return galleryGrid(now.stack, offered, cells.map(inGrid), name, perRow);
+    return galleryGrid(now.stack, cells.map(inGrid), name, perRow);
   });
   const layout = computed<GridLayout | null>(
     () => grid.value && layOut(grid.value, width.value, isPrinted(context.figure)),

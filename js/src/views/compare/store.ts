@@ -14,11 +14,11 @@ import {
   type HeadGrid,
   type HeadIndex,
   layerGrid,
-  offeredHeads,
   rankedCells,
 } from "../../ui/head-grid/grid";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
+import { layersOf } from "../../ui/view/model-layers";
 import { type RecordStore, type Selection, selectionOf } from "../../ui/view/record";
 import { assign, same } from "../../ui/view/state";
 import { cellsInRow, layOut } from "./layout";
@@ -78,12 +78,11 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const grid = computed<HeadGrid | null>(() => {
     const now = selection.value;
     if (!now) return null;
-    const heads = offeredHeads(now.stack, null);
-    if (state.order.value !== "distance") return layerGrid(now.stack, heads);
+    if (state.order.value !== "distance") return layerGrid(layersOf({}, [now.stack]));
     const distances = now.compared.distances[now.member] ?? [];
-    const cells = rankedCells(now.stack, heads, distances, null);
+    const cells = rankedCells(now.stack, distances);
     const perRow = Math.min(cells.length, cellsInRow(context.width.value));
-    return galleryGrid(now.stack, heads, cells, "distance", perRow);
+    return galleryGrid(now.stack, cells, "distance", perRow);
   });
   const layoutIn = (width: number): GridLayout | null => {
     const now = grid.value;

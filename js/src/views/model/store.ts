@@ -17,9 +17,7 @@ import {
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
-  joinGrids,
   layerGrid,
-  offeredHeads,
   rankedCells,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
@@ -31,7 +29,6 @@ import { createHeatMapImage, createHeatMapStore } from "../../ui/heat-map/store"
 import { sharingRoom } from "../../ui/image/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
-import { kindOf } from "../../ui/view/model-layers";
 import { assign, computedValue, follow } from "../../ui/view/state";
 import { baseName } from "../../ui/what-if/changed-run";
 import {
@@ -88,21 +85,16 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const detail = signal<DetailStore | null>(null);
 
   const stack = computed(() => record.selection.value?.stack ?? null);
-  const offered = computed(() =>
-    stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
-  );
-
   const ranked = computed(() => {
     const scores = record.scores.value;
     if (!stack.value || !scores) return null;
-    return rankedCells(
-      stack.value,
-      offered.value,
-      scores,
-      record.byRole.value ? null : state.min_score.value,
-      record.headEffects.value?.name === state.order.value ||
+    return rankedCells(stack.value, scores, {
+      include: state.include_heads.value,
+      minScore: record.byRole.value ? null : state.min_score.value,
+      bySize:
+        record.headEffects.value?.name === state.order.value ||
         (state.order.value === BY_PIN && stack.value.signed === true),
-    );
+    });
   });
   /**
    * Stacks in the grid: the shown stack and its siblings. A gallery has only the shown stack,
@@ -141,18 +133,12 @@ export function createModelStore(context: ViewContext<ModelState>) {
   });
 
   const grid = computed<HeadGrid | null>(() => {
-    const description = record.description.value;
-    if (!stack.value || !description) return null;
-    if (!ranked.value) {
-      const parts = stacks.value.map((one) => ({
-        grid: layerGrid(one, offeredHeads(one, state.include_heads.value)),
-        ...{ stack: baseName(one), kind: kindOf(description, one) },
-      }));
-      return joinGrids(parts);
-    }
+    const [selection, include] = [record.selection.value, state.include_heads.value];
+    if (!selection) return null;
+    if (!ranked.value) return layerGrid(selection.layers, include);
     const perRow = cellsInRow(cellsWidth.value, size.value);
     const label = orderLabel(state.order.value);
-    return galleryGrid(stack.value, offered.value, ranked.value, label, perRow);
+    return galleryGrid(selection.stack, ranked.value, label, perRow, include);
   });
   const part = computed<Part>(() => {
     const selection = record.selection.value;

@@ -3,13 +3,14 @@ import type { StackDescription } from "../../../src/client/protocol";
 import {
   findCell,
   type GridLayout,
-  joinGrids,
+  type IncludeHeads,
   layerGrid,
   offeredHeads,
   rankedCells,
   rowKind,
   stepCell,
 } from "../../../src/ui/head-grid/grid";
+import { layersOf } from "../../../src/ui/view/model-layers";
 import { stackOf, tokensOf } from "../../builders";
 
 function withHeads(heads: Record<number, number>): StackDescription {
@@ -24,17 +25,19 @@ const ragged = withHeads({ 0: 3, 2: 1, 7: 2 });
 
 describe("the arrangement of heads", () => {
   it("shows the included heads, in all layers or by layer", () => {
-    expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
-    expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
-    const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
+    const offered = (include: IncludeHeads) =>
+      ragged.layers.map((layer) => offeredHeads(ragged, layer, include));
+    expect(offered([1, 2])).toEqual([[1, 2], [], [1]]);
+    expect(offered({ "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
+    const grid = layerGrid(layersOf({}, [ragged]), { "0": [2], "7": [0] });
     // The grid has no rows and columns without an included head.
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
     expect([grid.offered, grid.all]).toEqual([2, 6]);
   });
 
-  const all = layerGrid(ragged, offeredHeads(ragged, null));
-  const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
+  const all = layerGrid(layersOf({}, [ragged]));
+  const gap = layerGrid(layersOf({}, [ragged]), { "0": [0, 2], "7": [1] });
   it.each([
     ["to the nearest head", all, [0, 2], [1, 0], [1, 0]],
     ["to no head", all, [1, 0], [0, 1], [1, 0]],
@@ -51,34 +54,36 @@ describe("the arrangement of heads", () => {
 it("heads with at least the smallest score are ordered by their own scores", () => {
   // Scores of the heads in the layers 0, 2 and 7.
   const scores = [[0.1, 0.5, 0.2], [0.9], [null, 0.5]];
-  const ranked = rankedCells(ragged, offeredHeads(ragged, null), scores, 0.5);
+  const ranked = rankedCells(ragged, scores, { minScore: 0.5 });
   expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual(["2.0", "0.1", "7.1"]);
 });
 
-it("grids of sibling stacks are joined in the order of the layers", () => {
-  const linear = withHeads({ 1: 4, 2: 2 });
-  const parts = [
-    { grid: layerGrid(ragged, offeredHeads(ragged, null)), stack: "self", kind: "" },
-    { grid: layerGrid(linear, offeredHeads(linear, [3, 1])), stack: "linear", kind: "linear" },
+it("the layers of sibling stacks are in one grid, in the order of the model", () => {
+  const linear = { ...withHeads({ 1: 4, 2: 2 }), name: "linear" };
+  const siblings = [
+    [
+      { name: "self", linear: false },
+      { name: "linear", linear: true },
+    ],
   ];
-  const grid = joinGrids(parts);
-  if (!grid) throw new Error("no grid");
+  const layers = layersOf({ siblings }, [ragged, linear]);
+  const include = { "0": [0, 1, 2], "1": [1, 3], "2": [0, 1], "7": [0, 1] };
+  const grid = layerGrid(layers, include);
   const heads = grid.rows.map((row) => row.map((cell) => cell?.head ?? null));
   expect(grid.columns).toEqual([0, 1, 2, 3]);
   expect(heads).toEqual([
     [0, 1, 2, null],
     [null, 1, null, 3],
     [0, null, null, null],
-    [null, 1, null, null],
+    [0, 1, null, null],
     [0, 1, null, null],
   ]);
   expect(grid.rows.map((row) => row.find(Boolean)?.layer)).toEqual([0, 1, 2, 2, 7]);
-  expect([grid.shown, grid.offered, grid.all]).toEqual([9, 9, 12]);
+  expect([grid.shown, grid.offered, grid.all]).toEqual([10, 10, 12]);
   // The two heads differ only in their stacks.
   expect(findCell(grid, { layer: 2, head: 1, stack: "linear" })).toEqual({ row: 3, column: 1 });
   expect(findCell(grid, { layer: 2, head: 1, stack: "self" })).toBe(null);
   const words = grid.rows.map((row) => rowKind(row, grid, { kinds: 60 } as GridLayout).word);
   expect(words).toEqual(["", "linear", "", "linear", ""]);
-  // A single grid is unchanged.
-  expect(joinGrids(parts.slice(0, 1))).toBe(parts[0]?.grid);
+  expect(layerGrid(layersOf({ siblings }, [ragged])).kinds).toBeUndefined();
 });

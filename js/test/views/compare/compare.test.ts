@@ -4,8 +4,9 @@ import type { BlockRequest, StackDescription } from "../../../src/client/protoco
 import type { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { createSharedScale } from "../../../src/ui/colors/shared-scale";
-import { layerGrid, offeredHeads } from "../../../src/ui/head-grid/grid";
+import { layerGrid } from "../../../src/ui/head-grid/grid";
 import { formatSmall } from "../../../src/ui/text/captions";
+import { layersOf } from "../../../src/ui/view/model-layers";
 import { selectionOf } from "../../../src/ui/view/record";
 import {
   coverageOf,
@@ -233,7 +234,7 @@ describe("the main caption", () => {
 });
 
 describe("the detail caption", () => {
-  const grid = layerGrid(at().stack, offeredHeads(at().stack, null));
+  const grid = layerGrid(layersOf({}, [at().stack]));
 
   it("counts equal heads, and mentions estimates and excluded queries", () => {
     const selection = at({}, 2);

@@ -5,17 +5,18 @@
  */
 
 import type { StackDescription } from "../../../client/protocol";
+import { headsOf } from "../../../client/source";
 import type { NamedHeads } from "../../../client/traits";
 import {
   galleryGrid,
   type HeadGrid,
   inScrollBox,
   layerGrid,
-  offeredHeads,
   rankedCells,
   SCROLLBAR,
 } from "../../../ui/head-grid/grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
+import { layersOf } from "../../../ui/view/model-layers";
 import { headKey } from "../state";
 import type { FigureDetail, TrustMap } from "../trust";
 
@@ -42,8 +43,7 @@ export function tileGrid(
   perRow: number,
   roles: NamedHeads | null = null,
 ): HeadGrid {
-  const offered = offeredHeads(stack, null);
-  if (order === "number") return layerGrid(stack, offered);
+  if (order === "number") return layerGrid(layersOf({}, [stack]));
   const scoreOf = (layer: number, head: number): number | null => {
     const { plot = null, recall = null } = trust.get(headKey({ layer, head })) ?? {};
     if (order === "recall") return recall;
@@ -52,8 +52,8 @@ export function tileGrid(
   const scores =
     order === BY_ROLE
       ? (roles?.ranks ?? [])
-      : stack.layers.map((layer, at) => (offered[at] ?? []).map((head) => scoreOf(layer, head)));
-  return galleryGrid(stack, offered, rankedCells(stack, offered, scores, null), order, perRow);
+      : stack.layers.map((layer) => headsOf(stack, layer).map((head) => scoreOf(layer, head)));
+  return galleryGrid(stack, rankedCells(stack, scores), order, perRow);
 }
 
 const MIN_CELL = 40;
