@@ -7,7 +7,7 @@
  * of all keys. The effect is the change of the measured answer.
  */
 
-import { useComputed, useSignalEffect } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignalEffect } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
 import { withNumber } from "../../client/record-number";
@@ -19,15 +19,25 @@ import type { Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
+/** Pinned edge, and the number of its record, with which a new record changes the question. */
+interface PinnedQuestion {
+  edge: EdgeRequest;
+  number: number;
+}
+
 /**
  * Return the pinned edge: the pinned query and key in the only head that is shown. Return null if
  * one of the two is not pinned, or if several heads are shown.
  */
-function edgeAt(selection: Selection): EdgeRequest | null {
-  const { layer, heads, token, key } = selection;
+function pinnedAt({ selection, number }: RecordContext["record"]): PinnedQuestion | null {
+  if (!selection.value) return null;
+  const { stack, layer, heads, token, key } = selection.value;
   const [head, ...others] = heads;
   if (token === null || key === null || head === undefined || others.length > 0) return null;
-  return { stack: baseName(selection.stack), layer, head, query: token, key };
+  return {
+    edge: { stack: baseName(stack), layer, head, query: token, key },
+    number: number.value,
+  };
 }
 
 /**
@@ -41,26 +51,97 @@ function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | n
   return current.value;
 }
 
+const WEIGHT = { name: "weight", signed: false, maximum: 1 };
+
+/** Return the weight of the pinned edge in the unchanged run as words, or null until it is loaded. */
+function useWeight(
+  { source, record }: RecordContext,
+  pinned: ReadonlySignal<PinnedQuestion | null>,
+) {
+  return useAnswer(pinned, async ({ edge, number }, ended) => {
+    const { layer, head, query, key } = edge;
+    const { stack: shown, keys } = record.selection.peek() as Selection;
+    const stack = withNumber(edge.stack, number);
+    const { matrices, maximum } = await source.block(
+      { stack, layer, heads: [head], rows: [query, query + 1], columns: [key, key + 1] },
+      ended,
+    );
+    const quantity = stack === shown.name ? quantityOf({ ...shown, maximum }) : WEIGHT;
+    const value = matrices[0]?.[0] ?? Number.NaN;
+    return `${quantity.name} ${writtenAmong(keys.text.length, quantity, value)}`;
+  });
+}
+
 /**
- * Describe the numbers of the line after the weight: one text each for share and effects. If a
- * number is missing, the text says that it is loading, that the page lacks it, or how the reader
- * can get it.
+ * Return the share and the effects of the pinned edge: those that a kernel computes, or those that
+ * the page contains. Return null until they arrive, or if nothing has them.
+ */
+function useNumbers(
+  { source, record, common }: RecordContext,
+  pinned: ReadonlySignal<PinnedQuestion | null>,
+): EdgeHeader | null {
+  const { live } = source.transport;
+  // Ask again after each reply about a changed run, because this run may have measured the effect
+  // of cutting the pinned edge.
+  const answered = useAnswer(
+    useComputed(() => (live && common.runs_model.value ? pinned.value : null)),
+    async ({ edge }, ended) =>
+      (await source.transport.request("edge", edge, ended)).header as EdgeHeader,
+    [record.changedRun.latest],
+  );
+  if (live) return answered;
+  const carried = common.known_edges.value.find(({ stack, layer, head, query, key }) =>
+    same({ stack, layer, head, query, key }, pinned.value?.edge),
+  );
+  return carried ?? null;
+}
+
+const SHARE_AND_EFFECT = "share of the value norm and effect of cutting it:";
+
+/**
+ * Describe the share and the effects. If one is missing, say that it is loading, that the page lacks
+ * it, or how the reader can get it.
  *
  * @param live whether a kernel can answer. If false, a missing number is not in the page.
  */
-export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] {
-  const both = "share of the value norm and effect of cutting it:";
-  if (!header) return [`${both} ${live ? "loading" : "not in this page"}`];
+function numbersInWords(header: EdgeHeader | null, live: boolean): string[] {
+  if (!header) return [`${SHARE_AND_EFFECT} ${live ? "loading" : "not in this page"}`];
   const { model, share, share_problem: why, cuts } = header;
-  if (model === "waits") return [`${both} open “What if the attention were changed?”`];
-  const asks = "press “What if this edge were cut?”";
+  if (model === "waits") return [`${SHARE_AND_EFFECT} open “What if the attention were changed?”`];
+  const missing = live ? "press “What if this edge were cut?”" : "not in this page";
   const effects = cuts.map(({ description, measure }) => `${description} (${measure})`);
   return [
     `share of the value norm ${share === null ? `unknown: ${why}` : formatWeight(share)}`,
-    effects.length > 0
-      ? `effect: ${effects.join("; ")}`
-      : `effect of cutting it: ${live ? asks : "not in this page"}`,
+    effects.length > 0 ? `effect: ${effects.join("; ")}` : `effect of cutting it: ${missing}`,
   ];
+}
+
+/** Render the line of the pinned edge. It is empty unless a query and a key are pinned. */
+function Line({ context, selection }: { context: RecordContext; selection: Selection }) {
+  const { source, record, common } = context;
+  const { live } = source.transport;
+  const pinned = useComputed(() => pinnedAt(record));
+  const [weight, header] = [useWeight(context, pinned), useNumbers(context, pinned)];
+  if (selection.token === null || selection.key === null) return null;
+  const from = quotedAt(selection.queries.text, selection.token);
+  const to = quotedAt(selection.keys.text, selection.key);
+  // A kernel without a model knows only the weight.
+  const hasNumbers = !live || common.runs_model.value;
+  const edge = pinned.value?.edge;
+  let words = `. Choose one head to see ${
+    hasNumbers ? "its share of the value norm and the effect of cutting it" : "its weight"
+  }.`;
+  if (edge) {
+    const run = record.changedRun.shown.value === "before" ? "" : " in the unchanged run";
+    const parts = [weight ?? "weight …", ...(hasNumbers ? numbersInWords(header, live) : [])];
+    words = `, head ${edge.layer}.${edge.head}${run}. ${capital(parts.join("; "))}.`;
+  }
+  return (
+    <p class="av-muted av-pinned-edge" role="status">
+      Pinned: {from} to {to}
+      {words}
+    </p>
+  );
 }
 
 /**
@@ -75,77 +156,16 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean): string[] 
 export function PinnedEdge({ context }: { context: RecordContext }) {
   const { record, common, source } = context;
   const selection = record.selection.value;
+  if (!selection) return null;
   const hasControls = context.controls.value !== "none";
   const carried = common.outcomes.value.length > 0 || common.known_edges.value.length > 0;
-  if (!selection) return null;
-  const changed = changedInWords(selection.stack);
   const hasLine = source.transport.live ? hasControls : carried;
+  const changed = changedInWords(selection.stack);
   return (
     <>
       {changed !== "" && <p class="av-muted av-changed-run">{changed}</p>}
       {hasControls && <PinnedHeads context={context} />}
       {hasLine && <Line context={context} selection={selection} />}
     </>
-  );
-}
-
-const WEIGHT = { name: "weight", signed: false, maximum: 1 };
-
-function Line({ context, selection }: { context: RecordContext; selection: Selection }) {
-  const { source, record, common } = context;
-  const { changedRun } = record;
-  const { live } = source.transport;
-  const runs = common.runs_model.value;
-  // The question contains the number of the record, so that the weight is requested again when
-  // another record replaces this one.
-  const pinned = useComputed(() => {
-    const edge = record.selection.value && edgeAt(record.selection.value);
-    return edge && { edge, number: record.number.value };
-  });
-  const weight = useAnswer(pinned, async ({ edge, number }, ended) => {
-    const { layer, head, query, key } = edge;
-    const { stack: shown, keys } = record.selection.peek() as Selection;
-    const stack = withNumber(edge.stack, number);
-    const { matrices, maximum } = await source.block(
-      { stack, layer, heads: [head], rows: [query, query + 1], columns: [key, key + 1] },
-      ended,
-    );
-    const quantity = stack === shown.name ? quantityOf({ ...shown, maximum }) : WEIGHT;
-    const value = matrices[0]?.[0] ?? Number.NaN;
-    return `${quantity.name} ${writtenAmong(keys.text.length, quantity, value)}`;
-  });
-  // Ask again after each reply about a changed run, because this run may have measured the effect
-  // of cutting the pinned edge.
-  const answered = useAnswer(
-    useComputed(() => (live && common.runs_model.value ? pinned.value : null)),
-    async ({ edge }, ended) =>
-      (await source.transport.request("edge", edge, ended)).header as EdgeHeader,
-    [changedRun.latest],
-  );
-  const edge = pinned.value?.edge;
-  if (selection.token === null || selection.key === null) return null;
-  const from = quotedAt(selection.queries.text, selection.token);
-  const to = quotedAt(selection.keys.text, selection.key);
-  const between = `Pinned: ${from} to ${to}`;
-  if (!edge)
-    return (
-      <p class="av-muted av-pinned-edge">
-        {between}. Choose one head to see{" "}
-        {live && !runs
-          ? "its weight."
-          : "its share of the value norm and the effect of cutting it."}
-      </p>
-    );
-  const carried = common.known_edges.value.find(({ stack, layer, head, query, key }) =>
-    same({ stack, layer, head, query, key }, edge),
-  );
-  const unchanged = changedRun.shown.value === "before" ? "" : " in the unchanged run";
-  const header = live ? answered : (carried ?? null);
-  const numbers = live && !runs ? [] : edgeInWords(header, live);
-  const parts = [weight ?? "weight …", ...numbers];
-  return (
-    <p class="av-muted av-pinned-edge" role="status">
-      {`${between}, head ${edge.layer}.${edge.head}${unchanged}. ${capital(parts.join("; "))}.`}
-    </p>
   );
 }
