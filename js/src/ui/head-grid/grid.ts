@@ -257,12 +257,8 @@ export function inScrollBox<Cells extends GridCells>(
   };
 }
 
-/** Shape of a grid, and the space for it in pixels. */
-export interface GridShape {
-  columns: number;
-  rows: number;
-  /** Whether the grid is a gallery, which has no labels of rows and columns. */
-  gallery: boolean;
+/** Space for a grid in pixels. */
+export interface GridRoom {
   width: number;
   maxHeight: number;
   /**
@@ -271,8 +267,6 @@ export interface GridShape {
    * applies.
    */
   printed?: boolean;
-  /** Words for the kinds of layers in the row labels (see `HeadGrid.kinds`). */
-  kinds?: readonly string[];
 }
 
 /**
@@ -298,39 +292,49 @@ const LABEL_HEIGHT = 24;
  */
 export const GALLERY_EDGE = 2;
 
-/** Return the width in pixels of the marks of `kinds` in row labels and, if `hasWords`, of the words. */
-export function kindsWidth(kinds: readonly string[], hasWords: boolean): number {
-  const letters = hasWords ? Math.max(0, ...kinds.map((kind) => kind.length)) : 0;
-  return kinds.length > 0 ? KIND_MARK + Math.ceil(KIND_LETTER * letters) : 0;
+/** Return the number of columns of a grid, at least 1. */
+export function numColumns({ columns, rows }: Pick<HeadGrid, "columns" | "rows">): number {
+  return columns?.length ?? rows[0]?.length ?? 1;
 }
 
 /**
- * Lay out a grid of framed cells with labels in a scroll box.
+ * Lay out a grid of cells with labels in a scroll box.
  *
- * @param cellsIn returns the size of the cells and the distances between them (see `GridCells`) for
- *   the given space, which does not include the labels. The height is infinite in a printed figure.
+ * @param cellsIn returns, for the given space without the labels, the size of the cells, the gap
+ *   between them, and the height of what is below them (see `GridCells`). `across` is needed only if
+ *   it is not the size and the gap. The height is infinite in a printed figure.
+ * @param frame see `GridCells`.
+ * @param edge pixels at the right and at the bottom, for frames and labels that extend there.
  */
-export function layOutFramed(
-  { columns, rows, gallery, width, maxHeight, printed = false, kinds = [] }: GridShape,
-  cellsIn: (room: {
-    width: number;
-    height: number;
-  }) => Pick<GridCells, "cell" | "across" | "down" | "below">,
+export function layOutGrid(
+  grid: Pick<HeadGrid, "columns" | "rows" | "kinds">,
+  { width, maxHeight, printed = false }: GridRoom,
+  cellsIn: (room: { width: number; height: number }) => {
+    cell: number;
+    gap: number;
+    below: number;
+    across?: number;
+  },
+  { frame = 1, edge = 0 } = {},
 ): GridLayout {
+  const columns = numColumns(grid);
+  const kinds = Object.values(grid.kinds ?? {});
   const short = printed ? LABEL_WIDTHS.shortInFigure : LABEL_WIDTHS.short;
   const isShort = width < SHORT_LABELS;
-  const kindWidth = kindsWidth(kinds, !isShort);
+  const letters = isShort ? 0 : Math.max(0, ...kinds.map((kind) => kind.length));
+  const kindWidth = kinds.length > 0 ? KIND_MARK + Math.ceil(KIND_LETTER * letters) : 0;
   const label = (isShort ? short : LABEL_WIDTHS.long) + kindWidth;
-  const [left, top] = gallery ? [GALLERY_EDGE, GALLERY_EDGE] : [label, LABEL_HEIGHT];
+  const [left, top] = grid.columns ? [label, LABEL_HEIGHT] : [GALLERY_EDGE, GALLERY_EDGE];
   const limit = printed ? Number.POSITIVE_INFINITY : maxHeight;
   const layOutIn = (available: number): GridCells => {
-    const cells = cellsIn({ width: available - left, height: limit - top });
-    const { across, down } = cells;
+    const room = { width: available - left - edge, height: limit - top - edge };
+    const { cell, gap, below, across = cell + gap } = cellsIn(room);
+    const down = cell + gap + below;
     return {
-      ...{ ...cells, frame: 1, left, top, columns },
+      ...{ cell, frame, below, across, down, left, top, columns },
       ...(kindWidth > 0 && { kinds: kindWidth }),
-      width: left + columns * across,
-      height: top + rows * down,
+      width: left + columns * across + edge,
+      height: top + grid.rows.length * down + edge,
     };
   };
   return inScrollBox(layOutIn, width, limit);

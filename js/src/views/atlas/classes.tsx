@@ -9,7 +9,6 @@ import { rgbOf } from "../../ui/colors/palette";
 import { Choice } from "../../ui/controls/fields";
 import { formatSmall, formatWeight } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
-import { headTitle } from "./captions";
 import type { AtlasProps } from "./controls";
 import { MAX_CLASSES } from "./store";
 
@@ -17,9 +16,10 @@ import { MAX_CLASSES } from "./store";
 const MAX_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {
-  const [weights, stack, head] = [store.classes.weights.value, store.stack.value, store.head.value];
+  const [weights, chosen] = [store.classes.weights.value, store.chosen.value];
   const system = store.classes.system.value;
-  if (!weights || !stack || !head || system === undefined) return null;
+  if (!weights || !chosen || system === undefined) return null;
+  const { stack, head, title } = chosen;
   const { values } = stack.classes.find(({ name }) => name === system) as AtlasClasses;
   const weightOf = (query: number, key: number): number =>
     weights[query * values.length + key] as number;
@@ -50,7 +50,7 @@ export function ClassTable({ context, store }: AtlasProps) {
       </div>
       <table class="av-atlas-classes">
         <caption class="av-unseen">
-          {`Mean weight of ${headTitle(head, stack)} from queries of a ${system}, by row, to keys of a ${system}, by column`}
+          {`Mean weight of ${title} from queries of a ${system}, by row, to keys of a ${system}, by column`}
         </caption>
         <thead>
           <tr>

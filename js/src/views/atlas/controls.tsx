@@ -4,8 +4,9 @@
  * query.
  */
 
+import type { Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
-import { Chip, Choice } from "../../ui/controls/fields";
+import { bound, Chip, Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import { headTitle, searchInWords, shortCount } from "./captions";
@@ -22,23 +23,20 @@ export function AtlasControls({ context, store }: AtlasProps) {
   const stack = store.stack.value;
   if (!stack) return null;
   const colors = ["role", ...stack.statistics.map(({ name }) => name)];
-  const orders = ["number", ...colors];
-  const [color, order] = [state.color.value, state.order.value];
+  /** Render a select. Another stack may lack the statistic that was chosen. */
+  const choice = (label: string, field: Signal<string>, names: readonly string[]) => (
+    <Choice
+      label={label}
+      {...bound(field)}
+      value={names.includes(field.value) ? field.value : (names[0] ?? "")}
+      options={names.map((name) => [name, name])}
+    />
+  );
   return (
     <>
       <div class="av-row av-options">
-        <Choice
-          label="Colour"
-          value={colors.includes(color) ? color : "role"}
-          options={colors.map((name) => [name, name])}
-          onChange={(color) => assign(state, { color })}
-        />
-        <Choice
-          label="Heads by"
-          value={orders.includes(order) ? order : "number"}
-          options={orders.map((name) => [name, name])}
-          onChange={(order) => assign(state, { order })}
-        />
+        {choice("Colour", state.color, colors)}
+        {choice("Heads by", state.order, ["number", ...colors])}
       </div>
       <EdgeSearch context={context} store={store} />
     </>
@@ -54,7 +52,6 @@ function EdgeSearch({ context, store }: AtlasProps) {
   const list = useId();
   const classes = store.stack.value?.classes ?? [];
   const names = classes.flatMap(({ name, values }) => values.map((value) => `${name}:${value}`));
-  const any = state.query_search.value !== "" || state.key_search.value !== "";
   return (
     <search class="av-row av-options av-atlas-search" aria-label="Edges between tokens">
       {(["query_search", "key_search"] as const).map((name) => (
@@ -80,7 +77,7 @@ function EdgeSearch({ context, store }: AtlasProps) {
         ))}
       </datalist>
       <OffsetFields context={context} store={store} />
-      {any && (
+      {(state.query_search.value !== "" || state.key_search.value !== "") && (
         <Chip onClick={() => assign(state, { query_search: "", key_search: "" })}>
           Clear the search
         </Chip>

@@ -8,7 +8,7 @@ import type { AtlasStack } from "../../client/protocol";
 import { Chip } from "../../ui/controls/fields";
 import { formatSmall, several } from "../../ui/text/captions";
 import { assign } from "../../ui/view/state";
-import { headTitle, listedInWords, listInWords, offsetInWords } from "./captions";
+import { listedInWords, listInWords, offsetInWords } from "./captions";
 import type { Edge, Texts } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { namesOf, storedTokens } from "./stored-tokens";
@@ -23,10 +23,11 @@ export function EdgeList({ context, store }: AtlasProps) {
   const { state } = context;
   const [most, setMost] = useState(MAX_LISTED);
   const [edges, texts] = [store.edges.value, store.texts.value];
-  const [stack, head] = [store.stack.value, store.head.value];
+  const chosen = store.chosen.value;
   const list = state.edges.value;
-  useEffect(() => setMost(MAX_LISTED), [head?.layer, head?.head, list]);
-  if (!edges || !texts || !stack || !head) return null;
+  useEffect(() => setMost(MAX_LISTED), [chosen?.title, list]);
+  if (!edges || !texts || !chosen) return null;
+  const { stack, head, title } = chosen;
   const listed = store.search.listed.value;
   const open = [state.text.value, ...(state.edge.value ?? [])].join();
   const shown = listed.slice(0, most).map((i) => {
@@ -36,7 +37,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   const numAll = edges[list].of(head.head).length;
   const pane = <TextPane key={state.text.value} context={context} store={store} />;
   return (
-    <section class="av-atlas-edges" aria-label={`Edges of ${headTitle(head, stack)}`}>
+    <section class="av-atlas-edges" aria-label={`Edges of ${title}`}>
       <div class="av-row av-options">
         <h3 class="av-part">Edges</h3>
         <fieldset class="av-segments av-atlas-lists" aria-label="Which edges">

@@ -10,7 +10,7 @@ import { type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
 import type { ViewContext } from "../../ui/view/define-view";
-import { evidenceInWords, headTitle, withError } from "./captions";
+import { evidenceInWords, withError } from "./captions";
 import { type Figure as Figures, tableFor } from "./client/atlas";
 import { everyHead } from "./coloring";
 import { legendScale } from "./legend";
@@ -57,12 +57,9 @@ function gridBox(context: Context, store: AtlasStore): Box {
 
 /** Draw the panel of the chosen head: roles with their evidence, and mean weights by offset. */
 function headBox(context: Context, store: AtlasStore, width: number): Box {
-  const table = drawnYet(store.table.peek());
-  const head = drawnYet(store.head.peek());
+  const { head, table, title } = drawnYet(store.chosen.peek());
   const palette = context.palette.peek();
-  const marks: Mark[] = [
-    textMark(headTitle(head, table.stack), 0, 8, palette.ink, 13, { bold: true }),
-  ];
+  const marks: Mark[] = [textMark(title, 0, 8, palette.ink, 13, { bold: true })];
   let y = 30;
   const measure = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
   const roles = table.roles(head);

@@ -8,7 +8,6 @@ import { capital } from "../../ui/text/captions";
 import {
   definitionInWords,
   evidenceInWords,
-  headTitle,
   noRoleInWords,
   unitInWords,
   withError,
@@ -16,13 +15,13 @@ import {
 import type { AtlasProps } from "./controls";
 
 export function ChosenHead({ context, store }: AtlasProps) {
-  const [table, head] = [store.table.value, store.head.value];
-  if (!table || !head) return null;
-  const { stack } = table;
+  const chosen = store.chosen.value;
+  if (!chosen) return null;
+  const { head, table, stack, title } = chosen;
   const roles = table.roles(head);
   return (
-    <section class="av-atlas-head" aria-label={headTitle(head, stack)}>
-      <h2 class="av-pane-title">{headTitle(head, stack)}</h2>
+    <section class="av-atlas-head" aria-label={title}>
+      <h2 class="av-pane-title">{title}</h2>
       {roles.length === 0 && <p>{capital(noRoleInWords(stack))}.</p>}
       <ul class="av-vertical av-atlas-evidence">
         {roles.map((role) => {
@@ -48,13 +47,14 @@ export function ChosenHead({ context, store }: AtlasProps) {
 
 /** Table of all statistics of the chosen head. */
 export function Figures({ store }: AtlasProps) {
-  const [table, head] = [store.table.value, store.head.value];
-  if (!table || !head) return null;
-  const baselines = table.stack.statistics.some(({ baseline }) => baseline);
+  const chosen = store.chosen.value;
+  if (!chosen) return null;
+  const { head, table, stack, title } = chosen;
+  const baselines = stack.statistics.some(({ baseline }) => baseline);
   return (
     <div class="av-atlas-figures">
       <table>
-        <caption class="av-unseen">All statistics of {headTitle(head, table.stack)}</caption>
+        <caption class="av-unseen">All statistics of {title}</caption>
         <thead>
           <tr>
             <th scope="col">Statistic</th>
@@ -64,7 +64,7 @@ export function Figures({ store }: AtlasProps) {
           </tr>
         </thead>
         <tbody>
-          {table.stack.statistics.map(({ name, unit, definition }, i) => {
+          {stack.statistics.map(({ name, unit, definition }, i) => {
             const { mean, error, baseline, texts } = table.figure(i, head);
             return (
               <tr key={name}>

@@ -6,11 +6,10 @@
  */
 
 import {
-  type GridCells,
   type GridLayout,
   type HeadGrid,
-  inScrollBox,
-  kindsWidth,
+  layOutGrid,
+  numColumns,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
@@ -28,13 +27,6 @@ const NARROW_GAP = 1;
 /** Pixels between larger cells. */
 const GAP = 2;
 const WIDE_CELL = 14;
-/** Pixels for row labels such as "layer 11". */
-const LABEL_WIDTH = 58;
-/** Pixels for row labels such as "11", if the grid is narrow or its cells are small. */
-const SHORT_LABEL_WIDTH = 34;
-/** Width in pixels below which a grid has short labels. */
-const SHORT_LABELS = 420;
-const LABEL_HEIGHT = 22;
 /** Pixels below a cell of a gallery for its caption: layer and head ("8.3"), and the score. */
 const CAPTION_HEIGHT = 26;
 /** Pixels around the cells for the frame of the chosen cell and the overhang of labels. */
@@ -66,29 +58,13 @@ function gapOf(cell: number): number {
  * @param printed whether the grid is for a figure of a stated width, which cannot scroll.
  */
 export function layOut(grid: HeadGrid, available: number, printed: boolean): GridLayout {
-  const width = Math.max(MIN_WIDTH, available);
-  const gallery = !grid.columns;
-  const kinds = Object.values(grid.kinds ?? {});
-  const columns = grid.columns?.length ?? grid.rows[0]?.length ?? 1;
-  const layOutIn = (room: number): GridCells => {
-    const wide = (left: number): number => Math.floor((room - left - BEYOND) / columns);
-    const long = LABEL_WIDTH + kindsWidth(kinds, true);
-    const roomy = width >= SHORT_LABELS && wide(long) >= WIDE_CELL + GAP;
-    const kindWidth = kindsWidth(kinds, roomy);
-    const left = gallery ? BEYOND : roomy ? long : SHORT_LABEL_WIDTH + kindWidth;
-    const fitting = wide(left);
-    const cell = gallery
-      ? galleryOf(grid.shown, available).cell
-      : Math.max(MIN_CELL, Math.min(MAX_CELL, fitting - gapOf(fitting - NARROW_GAP)));
-    const across = cell + gapOf(cell);
-    const below = gallery && hasCaptions(grid.shown) ? CAPTION_HEIGHT : 0;
-    const top = gallery ? BEYOND : LABEL_HEIGHT;
-    return {
-      ...{ cell, frame: 0, below, across, down: across + below, left, top, columns },
-      ...(kindWidth > 0 && { kinds: kindWidth }),
-      width: left + columns * across + BEYOND,
-      height: top + grid.rows.length * (across + below) + BEYOND,
-    };
+  const room = { width: Math.max(MIN_WIDTH, available), maxHeight: MAX_HEIGHT, printed };
+  const cellsIn = ({ width }: { width: number }) => {
+    const pitch = Math.floor(width / numColumns(grid));
+    const fitting = Math.max(MIN_CELL, Math.min(MAX_CELL, pitch - gapOf(pitch - NARROW_GAP)));
+    const cell = grid.columns ? fitting : galleryOf(grid.shown, available).cell;
+    const below = !grid.columns && hasCaptions(grid.shown) ? CAPTION_HEIGHT : 0;
+    return { cell, gap: gapOf(cell), below };
   };
-  return inScrollBox(layOutIn, width, printed ? Number.POSITIVE_INFINITY : MAX_HEIGHT);
+  return layOutGrid(grid, room, cellsIn, { frame: 0, edge: BEYOND });
 }

@@ -11,7 +11,7 @@ import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatSmall } from "../../ui/text/captions";
 import { assign, same } from "../../ui/view/state";
-import { headTitle, offsetInWords, offsetsInWords } from "./captions";
+import { offsetInWords, offsetsInWords } from "./captions";
 import type { AtlasProps } from "./controls";
 import {
   barAt,
@@ -25,9 +25,9 @@ import type { AtlasStore } from "./store";
 
 /** Return the bar chart of the chosen head, or null until it is loaded. */
 export function profileOf(store: AtlasStore, width: number): Profile | null {
-  const [head, stack] = [store.head.value, store.stack.value];
-  const weights = store.offsets.value?.[head?.head ?? -1];
-  return weights && stack ? layOutProfile(stack.offsets, weights, width) : null;
+  const chosen = store.chosen.value;
+  const weights = chosen && store.offsets.value?.[chosen.head.head];
+  return weights ? layOutProfile(chosen.stack.offsets, weights, width) : null;
 }
 
 /** Return the name of a bar: "offset −1", "the first token", "larger offsets". */
@@ -69,8 +69,8 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
   );
   const drawnId = useComputed(() => (profile.value ? "offsets" : null));
   const now = profile.value;
-  const [head, stack] = [store.head.value, store.stack.value];
-  if (!now || !head || !stack) return null;
+  const title = store.chosen.value?.title;
+  if (!now) return null;
 
   const { bars } = now;
   const selected = state.offsets.value;
@@ -132,7 +132,6 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       return true;
     },
   };
-  const title = headTitle(head, stack);
   const announced = bars[cursor.value ?? -1];
   return (
     <section class="av-atlas-profile" aria-label="Weights by offset">

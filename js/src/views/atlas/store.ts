@@ -20,7 +20,7 @@ import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
 import { otherListsInWords } from "../../ui/view/model-layers";
 import { assign, follow } from "../../ui/view/state";
-import { coverageOf, sentenceOf, subtitleOf } from "./captions";
+import { coverageOf, headTitle, sentenceOf, subtitleOf } from "./captions";
 import {
   classWeightsOf,
   edgesOf,
@@ -329,6 +329,13 @@ export function createAtlasStore(context: Context, width: ReadonlySignal<number>
   const grid = createGrid(context, data, search, width);
   return {
     ...data,
+    /** Chosen head with its title and the numbers of its stack, or null until loaded. */
+    chosen: computed(() => {
+      const [table, head] = [data.table.value, data.head.value];
+      return (
+        table && head && { head, table, stack: table.stack, title: headTitle(head, table.stack) }
+      );
+    }),
     classes,
     search,
     ...grid,

@@ -63,8 +63,9 @@ const MAX_OTHERS = 12;
 export function TextPane({ context, store }: AtlasProps) {
   const { state } = context;
   const [text, texts, edges] = [state.text.value, store.texts.value, store.edges.value];
-  const [stack, head] = [store.stack.value, store.head.value];
-  if (text === null || !texts || !stack || !head) return null;
+  const chosen = store.chosen.value;
+  if (text === null || !texts || !chosen) return null;
+  const { stack, head } = chosen;
   const [query, key] = state.edge.value ?? [-1, -1];
   const sides = storedTokens(texts, stack, { text, query, key });
   const textEdges = edges ? edgesIn([edges.strongest, edges.sampled], head.head, text) : [];

@@ -3,7 +3,14 @@
  * a grid of all heads ordered by distance. In other grids each layer has a row. Pure functions.
  */
 
-import { type GridLayout, type GridShape, layOutFramed, SCROLLBAR } from "../../ui/head-grid/grid";
+import {
+  type GridLayout,
+  type GridRoom,
+  type HeadGrid,
+  layOutGrid,
+  numColumns,
+  SCROLLBAR,
+} from "../../ui/head-grid/grid";
 
 /** Minimum width in pixels at which two panes are side by side. The dashboard has the same. */
 const TWO_COLUMNS = 620;
@@ -38,14 +45,11 @@ export function cellsInRow(width: number): number {
   return Math.max(1, Math.floor((width - SCROLLBAR) / (MAX_CELL + GAP)));
 }
 
-export function layOut(shape: GridShape): GridLayout {
-  const { columns, gallery, printed } = shape;
-  return layOutFramed(shape, (room) => {
-    const fitting = Math.floor(room.width / columns) - GAP;
-    const minCell = printed ? MIN_PRINTED : MIN_CELL;
-    const cell = gallery ? MAX_CELL : Math.max(minCell, Math.min(MAX_CELL, fitting));
-    const across = cell + GAP;
-    const below = gallery ? CAPTION_HEIGHT : 0;
-    return { cell, across, down: across + below, below };
+export function layOut(grid: HeadGrid, room: GridRoom): GridLayout {
+  return layOutGrid(grid, room, ({ width }) => {
+    const fitting = Math.floor(width / numColumns(grid)) - GAP;
+    const minCell = room.printed ? MIN_PRINTED : MIN_CELL;
+    const cell = grid.columns ? Math.max(minCell, Math.min(MAX_CELL, fitting)) : MAX_CELL;
+    return { cell, gap: GAP, below: grid.columns ? 0 : CAPTION_HEIGHT };
   });
 }

@@ -88,10 +88,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     const now = grid.value;
     if (!now) return null;
     const window = globalThis.innerHeight || 800;
-    return layOut({
-      columns: now.columns?.length ?? now.rows[0]?.length ?? 1,
-      rows: now.rows.length,
-      gallery: now.columns === null,
+    return layOut(now, {
       width: Math.max(200, width),
       maxHeight: Math.max(240, Math.min(MAX_HEIGHT, Math.floor(window * 0.6))),
       printed: isPrinted(context.figure),

@@ -8,9 +8,11 @@
 
 import {
   GALLERY_EDGE,
-  type GridShape,
+  type GridRoom,
+  type HeadGrid,
   type HeadIndex,
-  layOutFramed,
+  layOutGrid,
+  numColumns,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
@@ -99,7 +101,9 @@ function galleryPitch(cell: number): number {
 
 /** Lay out a grid of thumbnails in a scroll box. */
 export function layOut(
-  shape: GridShape & {
+  grid: Pick<HeadGrid, "columns" | "rows" | "kinds">,
+  room: GridRoom,
+  options: {
     size: CellSize;
     /** Larger of the number of queries and the number of keys. */
     longest: number;
@@ -109,26 +113,25 @@ export function layOut(
     hasRoles?: boolean;
   },
 ) {
-  const { columns, rows, gallery, size, longest, printed } = shape;
+  const { size, longest } = options;
+  const { printed } = room;
+  const [columns, rows, gallery] = [numColumns(grid), grid.rows.length, grid.columns === null];
   /** Height of the bar below each thumbnail, with the gap above the bar. */
-  const bars = shape.hasBars ? BAR_GAP + BAR_HEIGHT : 0;
-  const roles = shape.hasRoles && !gallery ? ROLE_HEIGHT : 0;
-  const layout = layOutFramed(shape, (room) => {
+  const bars = options.hasBars ? BAR_GAP + BAR_HEIGHT : 0;
+  const roles = options.hasRoles && !gallery ? ROLE_HEIGHT : 0;
+  const layout = layOutGrid(grid, room, ({ width, height }) => {
     const byWidth = printed
-      ? Math.min(MAX_PRINTED_CELL, fittedSide(room.width, columns, MIN_PRINTED_CELL))
-      : fittedSide(room.width, columns, MIN_CELL, SCROLLED_CELL);
-    const byHeight = fittedSide(room.height - rows * (bars + roles), rows, SCROLLED_CELL);
+      ? Math.min(MAX_PRINTED_CELL, fittedSide(width, columns, MIN_PRINTED_CELL))
+      : fittedSide(width, columns, MIN_CELL, SCROLLED_CELL);
+    const byHeight = fittedSide(height - rows * (bars + roles), rows, SCROLLED_CELL);
     const fitted = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? fitted : SIZES[size];
     // A printed figure is scaled, so its cells need not have whole pixels.
     const cell = printed ? side : roundToCells(side, longest);
-    const pitch = cell + gapOf(cell);
+    const inRow = cellsInRow(room.width, size);
+    const across = Math.floor((room.width - SCROLLBAR - GALLERY_EDGE) / inRow);
     const below = bars + (gallery ? CAPTION_HEIGHT : roles);
-    return {
-      cell,
-      across: gallery ? Math.floor((shape.width - SCROLLBAR - GALLERY_EDGE) / columns) : pitch,
-      ...{ below, down: pitch + below },
-    };
+    return { cell, gap: gapOf(cell), below, ...(gallery && { across }) };
   });
   /** Caption below a thumbnail of a gallery: "3.1" (short) or "layer 3, head 1" (words). */
   const words = layout.across >= WIDE_CAPTION + 8 ? "words" : "short";

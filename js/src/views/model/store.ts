@@ -171,16 +171,14 @@ export function createModelStore(context: ViewContext<ModelState>) {
     };
   });
   const layoutOf = (headGrid: HeadGrid, width: number, maxHeight: number): Layout =>
-    layOut({
-      columns: headGrid.columns?.length ?? cellsInRow(width, size.value),
-      rows: headGrid.rows.length,
-      gallery: headGrid.columns === null,
-      ...{ width, maxHeight, size: size.value, longest: longest.value },
-      hasBars: effects.value !== null,
-      hasRoles: roles.value !== null,
-      kinds: Object.values(headGrid.kinds ?? {}),
-      printed: isPrinted(context.figure),
-    });
+    layOut(
+      headGrid,
+      { width, maxHeight, printed: isPrinted(context.figure) },
+      {
+        ...{ size: size.value, longest: longest.value },
+        ...{ hasBars: effects.value !== null, hasRoles: roles.value !== null },
+      },
+    );
   const layout = computed(() => {
     const window = globalThis.innerHeight || 800;
     const maxHeight = context.embedded

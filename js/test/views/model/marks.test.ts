@@ -1,11 +1,21 @@
 import { expect, it } from "vitest";
+import { layerGrid } from "../../../src/ui/head-grid/grid";
 import { heatPixels } from "../../../src/ui/head-grid/heat-pixels";
+import { layersOf } from "../../../src/ui/view/model-layers";
 import { layOut } from "../../../src/views/model/layout";
+import { stackOf } from "../../builders";
+
+const FIT = { size: "fit", longest: 25 } as const;
+
+function gridOf(columns: number, rows: number) {
+  const layers = Array.from({ length: rows }, (_, layer) => layer);
+  const stack = stackOf({ layers, heads_per_layer: layers.map(() => columns) });
+  return layerGrid(layersOf({}, [stack]));
+}
 
 it("the layout fits every width, even if the size of a thumbnail changes its gap", () => {
-  const options = { gallery: false, maxHeight: 600, size: "fit", longest: 25 } as const;
   for (let width = 400; width < 800; width++) {
-    const layout = layOut({ ...options, columns: 4, rows: 2, width });
+    const layout = layOut(gridOf(4, 2), { width, maxHeight: 600 }, FIT);
     expect(layout.width).toBeLessThanOrEqual(width);
   }
 });
@@ -15,13 +25,12 @@ it.each([
   [12, 6, 1280],
   [12, 12, 785],
 ])("thumbnails of %i x %i heads fill %i pixels or the height", (columns, rows, width) => {
-  const options = { gallery: false, maxHeight: 600, size: "fit", longest: 25 } as const;
-  const layout = layOut({ ...options, columns, rows, width });
+  const layout = layOut(gridOf(columns, rows), { width, maxHeight: 600 }, FIT);
   // Sides are rounded down, so that cells have whole pixels, to at least 80%.
-  const share = Math.max(layout.width / width, layout.height / options.maxHeight);
+  const share = Math.max(layout.width / width, layout.height / 600);
   expect(share).toBeGreaterThan(0.75);
   expect(layout.width).toBeLessThanOrEqual(width);
-  expect(layout.height).toBeLessThanOrEqual(options.maxHeight);
+  expect(layout.height).toBeLessThanOrEqual(600);
 });
 
 it.each([
