@@ -10,7 +10,6 @@
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
 import type { StackDescription } from "../../client/protocol";
-import type { Connection } from "../../client/transport";
 import { bound, Choice } from "../controls/fields";
 import { HeadStrip, HeadTools } from "../controls/heads";
 import type { Shortcut } from "../controls/keys";
@@ -21,21 +20,16 @@ import { GeneratedTokenCursor, PredictedClasses, useRevealed } from "../generate
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, pairChoices } from "../pairs";
-import { changedMark, embeddedInWords, laterInWords, stackName } from "../text/captions";
+import { changedMark, embeddedInWords, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
 import { atLayer, firstSiblings, layerText } from "../view/model-layers";
 import { selectionInWords } from "../view/old-picture";
 import { openingInWords } from "../view/opening";
-import {
-  type Generating,
-  isGenerating,
-  type Job,
-  type RecordState,
-  type Selection,
-} from "../view/record";
+import { isGenerating, type RecordState, type Selection } from "../view/record";
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
+import { ExportProgress, GenerationProgress, Passing, Standing } from "./messages";
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
@@ -170,8 +164,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
         <>
           {!compact && notes}
           <Standing {...context} />
-          {record.job.value && <Waiting job={record.job.value} />}
-          {BUNDLE_FOR !== "page" && <Generation generating={common._generating} />}
+          {record.job.value && <ExportProgress job={record.job.value} />}
+          {BUNDLE_FOR !== "page" && <GenerationProgress generating={common._generating} />}
         </>
       )}
       {selection &&
@@ -389,135 +383,6 @@ export function Footer(props: {
       </div>
       <div class="av-legends">{props.children}</div>
     </footer>
-  );
-}
-
-const STANDS: { [connection in Connection & string]?: string } = {
-  unanswered: "The kernel does not answer. It is busy or gone.",
-  detached:
-    "This view was stored without its kernel, which has the weights. In a notebook, run the cell " +
-    'again. For readers without a kernel, use view.snapshot() or view.save("view.html").',
-};
-
-/** Render a message with an optional button. */
-function Message(props: {
-  class?: string;
-  children: ComponentChildren;
-  button?: { text: string; title?: string; press: () => void } | false;
-}) {
-  const { button } = props;
-  return (
-    <div class={`av-standing${props.class ? ` ${props.class}` : ""}`}>
-      {props.children}
-      {button && (
-        <button type="button" title={button.title} onClick={button.press}>
-          {button.text}
-        </button>
-      )}
-    </div>
-  );
-}
-
-/**
- * Render the message of an error or of a lost connection until the problem is solved. The button
- * "Try again" sends the requests again. It is missing if no kernel can answer, because the view was
- * stored without its kernel.
- */
-function Standing({ record, oldPicture }: RecordContext) {
-  const [connection, error] = [record.connection.value, record.error.value];
-  const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined);
-  const { isOld, inWords } = oldPicture;
-  const hasRemains = isOld.value || (error === null && connection === "unanswered");
-  const canRetry = error !== null || connection !== "detached";
-  return (
-    <div role="status">
-      {text !== undefined && (
-        <Message
-          class={error === null ? "" : "av-error"}
-          button={canRetry && { text: "Try again", press: record.retry }}
-        >
-          <span>
-            {text}
-            {hasRemains && <span class="av-remains"> {inWords("did not arrive")}</span>}
-          </span>
-        </Message>
-      )}
-    </div>
-  );
-}
-
-/**
- * Render a message while the kernel has not answered for a short time, or while it reports the
- * progress of an answer.
- *
- * The message covers the title. Therefore, it moves no other part of the view when it appears, and
- * it hides no control of the plot.
- */
-function Passing({ record, oldPicture }: RecordContext) {
-  const connection = record.error.value === null ? record.connection.value : "ready";
-  const title = "Cancel the computation. Other parts of the view stay.";
-  const remains = oldPicture.isOld.value && ` ${oldPicture.inWords("has not arrived")}`;
-  return (
-    <div role="status" class="av-passing-place">
-      {connection === "waiting" && (
-        <Message class="av-passing">
-          <span>Waiting for the kernel …{remains}</span>
-        </Message>
-      )}
-      {typeof connection === "object" && (
-        <Message class="av-passing" button={{ text: "Cancel", title, press: record.stop }}>
-          {/* Screen readers read this text once. The visible text changes with every percent, so
-             it is hidden from them. */}
-          <span class="av-unseen">The kernel computes {connection.doing}.</span>
-          <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
-          {remains && <span>{remains}</span>}
-        </Message>
-      )}
-    </div>
-  );
-}
-
-/** Render the progress of the export of an HTML page, with a button that cancels the export. */
-function Waiting({ job }: { job: Job }) {
-  const title = "Cancel the page and discard its data";
-  return (
-    <Message class="av-job" button={{ text: "Cancel", title, press: job.cancel }}>
-      <progress aria-label="Progress of the page" {...(job.done !== null && { value: job.done })} />
-      <span>{job.text}</span>
-    </Message>
-  );
-}
-
-/**
- * Render the progress of a text generation, with a button that stops it. After a failure, render
- * the error, without a button.
- */
-function Generation({ generating }: { generating: Signal<Generating | null> }) {
-  if (!generating.value) return null;
-  const { came, most, problem } = generating.value;
-  const failed = problem !== undefined;
-  const text = failed
-    ? `The generation failed after ${came} tokens: ${problem}`
-    : `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
-  const stop = (): void => {
-    generating.value = null;
-  };
-  const title = "Stop generating. Tokens so far are kept.";
-  return (
-    <Message
-      class={`av-job av-generating${failed ? " av-error" : ""}`}
-      button={!failed && { text: "Stop", title, press: stop }}
-    >
-      {!failed && (
-        <progress aria-label="Produced tokens" {...(most !== null && { value: came, max: most })} />
-      )}
-      {/* Screen readers would read this text again after every token. They read the text below
-         instead, which changes only when the generation fails. */}
-      <span aria-hidden={!failed}>{text}</span>
-      <span class="av-unseen" aria-live="polite">
-        {failed ? text : "Generating."}
-      </span>
-    </Message>
   );
 }
 
