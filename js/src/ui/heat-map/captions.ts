@@ -6,7 +6,6 @@
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import { topKeys, topRanks } from "../../client/requests/strongest";
-import { zeroInWords } from "../../client/zeros";
 import {
   type Axis,
   contains,
@@ -33,13 +32,13 @@ import {
   bestKeyInWords,
   capital,
   counted,
-  forcedInWords,
   formatNumber,
   formatWeight,
   hasForced,
   headsInWords,
   isAttention,
   PLURALS,
+  pairInSentence,
   pinInWords,
   plainNumber,
   pluralOf,
@@ -52,7 +51,6 @@ import {
   stackName,
   strongestInWords,
   tokensInWords,
-  unscoredPairInWords,
   withWay,
   writtenAmong,
 } from "../text/captions";
@@ -224,26 +222,17 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     const row = lines.query?.token === query ? lines.query : null;
     const weight = row?.values[indexIn(row.window, key)];
     if (weight !== undefined) {
+      const pair = SIDES.map((side) => pinnedInWords(viewport, side, pins[side] ?? 0));
       const number = weightInWords(viewport, weight);
-      const from = pinnedInWords(viewport, "query", query);
-      const to = pinnedInWords(viewport, "key", key);
-      if (weight > 0 && hasForced(viewport.stack, [query, query + 1]))
-        return forcedInWords(from, to);
-      const unscored = zeroInWords(viewport.stack, weight);
-      if (unscored) return unscoredPairInWords(from, to, unscored);
-      return isAttention(quantity)
-        ? `${from} attends to ${to}: ${number}.`
-        : `${from} to ${to}: ${name} ${number}.`;
+      return pairInSentence(viewport.stack, query, pair as [string, string], [weight], number);
     }
   } else {
     const side = query === null ? "key" : "query";
     const [token, line] = [pins[side], lines[side]];
     if (token !== null && line?.token === token) {
-      const isForced = side === "query" && hasForced(viewport.stack, [token, token + 1]);
       const [strongest = null] = strongestInLine(viewport, side, line, 1);
-      if (isForced && strongest)
-        return forcedInWords(pinnedInWords(viewport, side, token), strongest.token);
-      return strongestInWords(quantity, side, pinnedInWords(viewport, side, token), strongest);
+      const name = pinnedInWords(viewport, side, token);
+      return strongestInWords(viewport.stack, side, token, name, strongest);
     }
   }
   if (!grid.fine) return "Loading finer cells.";

@@ -12,7 +12,7 @@ import type {
   TokenList,
 } from "../../client/protocol";
 import { withoutNumber } from "../../client/record-number";
-import type { Unscored } from "../../client/zeros";
+import { type Unscored, zeroInWords } from "../../client/zeros";
 import { isolated, tokenText } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
@@ -278,35 +278,71 @@ export function withWay({ name, signed }: Quantity, value: number, number: strin
   return `${number} (${value < 0 ? "less" : "more"})`;
 }
 
+/** Stack whose queries may be forced to attend to one key only, and whose keys may be chosen. */
+type WeightedStack = Pick<
+  StackDescription,
+  "measure" | "signed" | "maximum" | "forced_queries" | "chooses_keys"
+>;
+
 /**
  * Return a sentence about the strongest weight of a query or key, such as: “it” attends most to
  * “animal”: 0.68.
  *
- * @param side whether `token` is a query or a key.
+ * @param side whether the token is a query or a key.
+ * @param index index of the token.
  * @param token text of the query or key, in quotation marks.
  * @param strongest for a query, its key with the largest weight, and for a key, its query: the text
  *   of this token and the text of the weight. null if all visible weights are 0.
  */
 export function strongestInWords(
-  quantity: Quantity,
+  stack: WeightedStack,
   side: "query" | "key",
+  index: number,
   token: string,
   strongest: { token: string; weight: string } | null,
 ): string {
   const isQuery = side === "query";
   const [from, to] = isQuery ? ["from", "to"] : ["to", "from"];
+  const quantity = quantityOf(stack);
   const { name } = quantity;
   const attends = isAttention(quantity);
   if (!strongest && !attends) return `No ${name} ${from} ${token} in sight.`;
   if (!strongest && isQuery) return `${token} attends to no key in sight.`;
   if (!strongest) return `No query in sight attends to ${token}.`;
   const { token: other, weight } = strongest;
+  if (isQuery && hasForced(stack, [index, index + 1])) return forcedInWords(token, other);
   if (!attends) return `Largest ${name} ${from} ${token}: ${to} ${other}, ${weight}.`;
   return `${token} ${isQuery ? "attends most to" : "gets most from"} ${other}: ${weight}.`;
 }
 
+/**
+ * Return a sentence about the weights of a query on a key, in one or several heads, such as: “it”
+ * attends to “animal”: 0.68.
+ *
+ * @param query index of the query.
+ * @param pair texts of the query and of the key, in quotation marks.
+ * @param weights weight in each head.
+ * @param text text of the weights.
+ */
+export function pairInSentence(
+  stack: WeightedStack,
+  query: number,
+  [from, to]: readonly [string, string],
+  weights: readonly number[],
+  text: string,
+): string {
+  if (hasForced(stack, [query, query + 1]) && weights.some((weight) => weight > 0))
+    return forcedInWords(from, to);
+  const [reason, ...others] = new Set(weights.map((weight) => zeroInWords(stack, weight)));
+  if (reason && others.length === 0) return unscoredPairInWords(from, to, reason);
+  const quantity = quantityOf(stack);
+  return isAttention(quantity)
+    ? `${from} attends to ${to}: ${text}.`
+    : `${from} to ${to}: ${quantity.name} ${text}.`;
+}
+
 /** Return a sentence about a forced query and its only key. */
-export function forcedInWords(query: string, key: string): string {
+function forcedInWords(query: string, key: string): string {
   return `${query} may attend only to ${key}.`;
 }
 

@@ -19,11 +19,11 @@ import {
   bestKeyInWords,
   capital,
   counted,
-  forcedInWords,
   formatShare,
   hasForced,
   headsInWords,
   isAttention,
+  pairInSentence,
   pinInWords,
   plainNumber,
   pluralOf,
@@ -35,7 +35,6 @@ import {
   stackName,
   strongestInWords,
   tokensInWords,
-  unscoredPairInWords,
   withWay,
   written,
   writtenSmall,
@@ -118,29 +117,25 @@ const MAX_NAMED = 3;
  * than `MAX_NAMED` + 1 series, it gives only an upper limit for the weaker ones.
  */
 function weightsInWords(plot: LinePlot, query: number, key: number): string {
-  const { signed, name } = plot.quantity;
   const all = plot.lines.series.map((_, series): Line => {
     return { series, query, key, weight: drawnValue(plot, series, query, key) };
   });
-  const [from, to] = [queryInWords(plot, query), quotedAt(plot.plan.keys.text, key)];
-  const reasons = new Set(all.map(({ weight }) => zeroInWords(plot.plan.stack, weight)));
-  const [reason] = reasons;
-  if (isForced(plot.plan, query) && all.some(({ weight }) => weight > 0))
-    return forcedInWords(from, to);
-  if (reason && reasons.size === 1) return unscoredPairInWords(from, to, reason);
   const weights = strongestLines(all, all.length);
   const named = weights.length > MAX_NAMED + 1 ? weights.slice(0, MAX_NAMED) : weights;
   const parts = named.map((line) => weightInWords(plot, line));
   const next = weights[named.length];
   if (next) {
     const limit = written({ ...plot.quantity, signed: false }, Math.abs(next.weight));
-    const others = `${limit} or less${signed ? " in size" : ""} in the other`;
+    const others = `${limit} or less${plot.quantity.signed ? " in size" : ""} in the other`;
     parts.push(`${others} ${weights.length - named.length}`);
   }
-  const values = parts.join(", ");
-  return isAttention(plot.quantity)
-    ? `${from} attends to ${to}: ${values}.`
-    : `${from} to ${to}: ${name} ${values}.`;
+  return pairInSentence(
+    plot.plan.stack,
+    query,
+    [queryInWords(plot, query), quotedAt(plot.plan.keys.text, key)],
+    all.map(({ weight }) => weight),
+    parts.join(", "),
+  );
 }
 
 /**
@@ -192,20 +187,19 @@ function strongestLineInWords(plot: LinePlot): string {
 
 /** Describe the strongest weight of the highlighted query or key. */
 function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
-  const { plan, quantity } = plot;
+  const { plan } = plot;
   const { queries, keys, axes } = plan;
   const { weights, anywhere } = strongestWeights(plot, 1);
   const [best] = weights;
   const isQuery = side === "query";
   const token = isQuery ? queryInWords(plot, index) : quotedAt(keys.text, index);
-  if (!best) return strongestInWords(quantity, side, token, null);
-  if (isQuery && isForced(plan, index)) return forcedInWords(token, quotedAt(keys.text, best.key));
+  if (!best) return strongestInWords(plan.stack, side, index, token, null);
   const other = isQuery
     ? quotedAt(keys.text, best.key) + (isVisible(axes.key, best.key) ? "" : " outside the window")
     : quotedAt(queries.text, best.query) +
       (isComplete(axes.query) ? "" : " among the queries in sight");
   const weight = weightInWords(plot, best, anywhere ? writtenSmall : written);
-  return strongestInWords(quantity, side, token, { token: other, weight });
+  return strongestInWords(plan.stack, side, index, token, { token: other, weight });
 }
 
 /**

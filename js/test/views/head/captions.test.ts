@@ -210,7 +210,9 @@ describe("the sentence below the plot", () => {
     [[1, 0, 0, 0], row, row, [0, 0, 0.75, 0.25]],
     [[1, 0, 0, 0], row, row, [0, 0.3, 0.3, 0.4]],
   ];
-  const plot = (highlights: Partial<LinePlot>) => sentence(plotOf({ heads }, highlights));
+  const plot = (highlights: Partial<LinePlot>, stack: Partial<StackDescription> = {}) =>
+    sentence(plotOf({ heads, stack }, highlights));
+  const ranks = { measure: "rank" };
   sentences({
     "Layer 0, heads 0, 1. “t3” attends most to “t2”: 0.75 in head 0.": plot({ token: 3 }),
     "Layer 0, heads 0, 1. “t1” gets most from “t3”: 0.30 in head 1.": plot({ key: 1 }),
@@ -218,15 +220,16 @@ describe("the sentence below the plot", () => {
       token: 3,
       key: 3,
     }),
-    "Layer 0, heads 0, 1. Largest rank from “t3”: to “t2”, 0.75 in head 0.": plot({
-      token: 3,
-      quantity: RANKS,
-    }),
-    "Layer 0, heads 0, 1. “t3” to “t3”: rank 0.40 in head 1, 0.25 in head 0.": plot({
-      ...{ token: 3, key: 3, quantity: RANKS },
-    }),
+    "Layer 0, heads 0, 1. Largest rank from “t3”: to “t2”, 0.75 in head 0.": plot(
+      { token: 3 },
+      ranks,
+    ),
+    "Layer 0, heads 0, 1. “t3” to “t3”: rank 0.40 in head 1, 0.25 in head 0.": plot(
+      { token: 3, key: 3 },
+      ranks,
+    ),
     // Heads of an indexer may have other best keys, so no key is named.
-    "Layer 0, heads 0, 1.": plot({ quantity: RANKS }),
+    "Layer 0, heads 0, 1.": plot({}, ranks),
     // The strongest line is that of the first token to itself, so the sentence is about other tokens.
     "Layer 0, heads 0, 1. Strongest apart from the first token: “t3” to “t2”, 0.75 in head 0.":
       plot({}),
