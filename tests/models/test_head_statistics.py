@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 
 import attnviz
 from attnviz import HeadStatistics, head_statistics
+from attnviz.corpus.measuring import measure_stacks
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES
 from models.make_models import make_model
@@ -140,18 +141,17 @@ def test_an_interrupted_run_continues_with_its_checkpoint(
 ) -> None:
     model, tokenizer = tiny_bert
     path = tmp_path / "checkpoint.safetensors"
-    add = HeadStatistics._add
     added: list[Any] = []
 
-    def interrupted(self: HeadStatistics, texts: Any) -> None:
+    def interrupted(texts: Any, **options: Any) -> Any:
         if len(added) >= 5:
             raise KeyboardInterrupt
-        add(self, texts)
         added.extend(texts)
+        return measure_stacks(texts, **options)
 
     options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
     with monkeypatch.context() as patch:
-        patch.setattr(HeadStatistics, "_add", interrupted)
+        patch.setattr("attnviz.corpus.accumulator.measure_stacks", interrupted)
         with pytest.raises(KeyboardInterrupt):
             head_statistics(model, TEXTS, **options)
     assert HeadStatistics.load(path).texts == len(added) < 10

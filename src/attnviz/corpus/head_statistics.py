@@ -1,9 +1,9 @@
 """Function `head_statistics`, which measures all heads of a model over many texts.
 
 The function reads texts with the model. For each text this gives a record, which has the attention
-in the text. The records are added to an object `HeadStatistics`, which has sums over texts
-(`Totals`) and keeps no records. Therefore texts can be added in several calls (the arguments `part`
-and `resume`), or by actors (processes of the framework Ray) whose sums are added.
+in the text. The records are added to an `Accumulator`, which has sums over texts and keeps no
+records. Therefore texts can be added in several calls (the arguments `part` and `resume`), or by
+actors (processes of the framework Ray) whose sums are merged.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
 from attnviz.analysis.measures import Measure, own_measures, register_all
+from attnviz.corpus.accumulator import Accumulator
 from attnviz.corpus.checkpoint import Checkpoint, weights_hash
 from attnviz.corpus.checks import listed_records
 from attnviz.corpus.columns import TextColumns
@@ -32,23 +33,13 @@ from attnviz.corpus.on_ray import (
     resolve_engine,
     to_table,
 )
-from attnviz.corpus.reading import (
-    BatchSize,
-    ReadText,
-    checked_batch_size,
-    checked_target,
-    read_records,
-)
-from attnviz.corpus.statistics import HeadStatistics, RecordText
+from attnviz.corpus.reading import BatchSize, checked_batch_size, checked_target, read_records
+from attnviz.corpus.statistics import HeadStatistics
 from attnviz.corpus.texts import Texts
 from attnviz.corpus.totals import Settings, Totals
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.models import load, name_of
-from attnviz.extraction.options import (
-    Layers,
-    RecordOptions,
-    read_capture_options,
-)
+from attnviz.extraction.options import Layers, RecordOptions, read_capture_options
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.utils.arguments import (
@@ -213,17 +204,12 @@ def head_statistics(
         records = _checked_records(model)
         read_capture_options(layers)
         inputs = _Inputs.of(records, columns, parse)
-        statistics = HeadStatistics(
-            edges=edges,
-            seed=seed,
-            columns=inputs.columns.names,
-            frequencies=_count_tokens_of_records(records),
+        settings = Settings(
+            edges, seed, tuple(inputs.columns.names), _count_tokens_of_records(records)
         )
-        read = (
-            ReadText(index, _selected(record, layers, name)) for index, record in enumerate(records)
-        )
-        added = inputs.add_texts(statistics, read, "records")
-        return _finished(statistics, added, total=len(records))
+        accumulator = Accumulator(Totals(settings), "records")
+        selected = (_selected(record, layers, name) for record in records)
+        return _result(accumulator, _add_records(accumulator, inputs, selected), len(records))
     if resume and checkpoint is None:
         raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
     ray_engine = resolve_engine(engine, texts)
@@ -240,61 +226,29 @@ def head_statistics(
     work = _Work(model, inputs, checked_batch_size(batch_size), options)
     loaded = load(model, tokenizer, processor) if ray_engine is None else _for_ray(work)
     in_memory = isinstance(loaded.model, torch.nn.Module)
-    statistics = HeadStatistics(
+    totals = Totals(
+        Settings(edges, seed, tuple(inputs.columns.names), _count_tokens(loaded, inputs.texts)),
         name or (None if is_loader(model) else name_of(loaded.model)),
-        weights=weights_hash(loaded.model) if in_memory else "",
-        edges=edges,
-        seed=seed,
-        columns=inputs.columns.names,
-        frequencies=_count_tokens(loaded, inputs.texts),
+        weights_hash(loaded.model) if in_memory else "",
     )
     count = len(inputs.texts)
     saver = None
     if checkpoint is not None:
         same = {argument: short_repr(given.get(argument)) for argument in _SAME_ARGUMENTS}
         saver = Checkpoint(checkpoint, same, inputs.of_text, count, resume=resume)
-        statistics._totals = saver.restored(statistics._totals)
+        totals = saver.restored(totals)
     of_part = _part_indices(part, count)
-    indices = [
-        index for index in _unread_indices(statistics.text_numbers, count) if index in of_part
-    ]
+    accumulator, unread = Accumulator(totals, "texts"), totals.unread(of_part)
     if ray_engine is None:
-        added = work.with_model(loaded).add_texts(statistics, indices)
+        steps = _add_texts(accumulator, work.with_model(loaded), unread)
     else:
-        added = _add_on_ray(work, statistics, indices, ray_engine)
-    _finished(statistics, added, total=len(of_part), saver=saver)
+        steps = _add_on_ray(accumulator, work, unread, ray_engine)
+    statistics = _result(accumulator, steps, len(of_part), saver)
     if not statistics.texts:
         raise ValueError(
             f"texts: all {count} are empty or too long for the model. Pass texts that contain "
             "words, or truncation=True."
         )
-    return statistics
-
-
-def _finished(
-    statistics: HeadStatistics,
-    added: Iterator[int],
-    *,
-    total: int,
-    saver: Checkpoint | None = None,
-) -> HeadStatistics:
-    """Add texts to the statistics by iterating over `added`, and return the statistics.
-
-    Each item of `added` is the number of texts that were added since the last item. `total` is the
-    number of texts to read, including those that were added in earlier calls. If `saver` is not
-    None, save the statistics during the iteration and at its end, also after an error or interrupt.
-    """
-    done = statistics.texts + statistics.num_skipped
-    try:
-        report("texts", done, total, "text")
-        for num_texts in added:
-            done += num_texts
-            report("texts", done, total, "text")
-            if saver is not None:
-                saver.save_if_due(statistics._totals)
-    finally:
-        if saver is not None:
-            saver.save(statistics._totals)
     return statistics
 
 
@@ -335,79 +289,14 @@ class _Inputs:
         The keys are the names of the arguments of `head_statistics`. The parse is None if no parses
         were passed, and the target is None if no targets were passed.
         """
-        return {
-            "texts": self.texts[index],
-            "columns": self.columns[index],
-            "parse": None if self.parses is None else self.parses[index],
-            "target": None if self.target is None else self.target[index],
+        return {"texts": self.texts[index], **self.classes_of(index)} | {
+            "target": None if self.target is None else self.target[index]
         }
 
-    def add_texts(
-        self, statistics: HeadStatistics, read: Iterable[ReadText], name: str = "texts"
-    ) -> Iterator[int]:
-        """Add the record of each text in `read` to the statistics.
-
-        Successive texts are measured as one group if possible, which is faster for short texts.
-        Yield the number of texts of each group after the group was added. A text without a record
-        (empty or too long) is counted as skipped, and 1 is yielded for it. `name` is "texts" or
-        "records": the name of the argument in error messages such as ``texts[3]: ...``.
-        """
-        group: list[RecordText] = []
-        try:
-            for text in read:
-                if text.record is None:
-                    statistics.skip(text.index, text.skip_reason)
-                    yield 1
-                    continue
-                parse = None if self.parses is None else self.parses[text.index]
-                with _named_errors(name, text.index):
-                    added = statistics._text_of_record(
-                        text.record, text.index, self.columns[text.index], parse
-                    )
-                if group and not RecordText.can_add_together([*group, added]):
-                    yield _add_group(statistics, group, name)
-                group.append(added)
-        except Exception:
-            # Before the error of this text is raised, add the earlier texts that are still in
-            # `group`.
-            if group:
-                yield _add_group(statistics, group, name)
-            raise
-        if group:
-            yield _add_group(statistics, group, name)
-
-
-def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -> int:
-    """Add all texts of `group` to the statistics, and empty `group`. Return the number of texts.
-
-    A TypeError or ValueError names the text that caused it, such as ``texts[3]: ...``. `name` is
-    the part before the index: "texts" or "records".
-    """
-    texts = list(group)
-    group.clear()
-    try:
-        statistics._add(texts)
-    except (TypeError, ValueError):
-        # The error does not say which text caused it, and no text was added. Add each text alone:
-        # the text that causes the error raises it again, now with the index of the text.
-        for text in texts:
-            with _named_errors(name, text.number):
-                statistics._add([text])
-    return len(texts)
-
-
-@contextmanager
-def _named_errors(name: str, index: int) -> Iterator[None]:
-    """Context manager that names a text in TypeError and ValueError, as in ``texts[3]: ...``.
-
-    The text is put before the message of the error. `name` is "texts" or "records", and `index` the
-    index of the text.
-    """
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{name}[{index}]: {error}") from error
+    def classes_of(self, index: int) -> dict[str, Any]:
+        """Return the column values and the parse of a text, as arguments of `Accumulator.add`."""
+        parse = None if self.parses is None else self.parses[index]
+        return {"columns": self.columns[index], "parse": parse}
 
 
 @dataclass(frozen=True)
@@ -426,22 +315,97 @@ class _Work:
         }
         return replace(self, model=loaded, options=options)
 
-    def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
-        """Read the texts with the given indices and add them to the statistics.
 
-        Yield numbers of texts that were added or skipped, as `_Inputs.add_texts` does.
-        """
-        read = read_records(
-            self.model,
-            self.inputs.texts,
-            indices,
-            target=self.inputs.target,
-            batch_size=self.batch_size,
-            ordered=False,
-            outputs=True,
-            **self.options,
-        )
-        return self.inputs.add_texts(statistics, read)
+def _result(
+    accumulator: Accumulator,
+    steps: Iterable[None],
+    total: int,
+    saver: Checkpoint | None = None,
+) -> HeadStatistics:
+    """Run `steps`, which add texts to the accumulator, and return the statistics.
+
+    `total` is the number of texts to read, including those that were added in earlier calls. If
+    `saver` is not None, save the statistics during the steps and at the end, also after an error or
+    interrupt.
+    """
+    try:
+        try:
+            for _ in chain([None], steps):
+                report("texts", accumulator.totals.num_added, total, "text")
+                if saver is not None:
+                    saver.save_if_due(accumulator.totals)
+        finally:
+            # If a text caused an error, the texts before it are added.
+            accumulator.result()
+    finally:
+        if saver is not None:
+            saver.save(accumulator.totals)
+    return HeadStatistics.of_totals(accumulator.totals)
+
+
+def _add_records(
+    accumulator: Accumulator, inputs: _Inputs, records: Iterable[AttentionRecord]
+) -> Iterator[None]:
+    for index, record in enumerate(records):
+        accumulator.add(record, index, **inputs.classes_of(index))
+        yield
+
+
+def _add_texts(accumulator: Accumulator, work: _Work, indices: Iterable[int]) -> Iterator[None]:
+    read = read_records(
+        work.model,
+        work.inputs.texts,
+        indices,
+        target=work.inputs.target,
+        batch_size=work.batch_size,
+        ordered=False,
+        outputs=True,
+        **work.options,
+    )
+    for text in read:
+        if text.record is None:
+            accumulator.skip(text.index, text.skip_reason)
+        else:
+            accumulator.add(text.record, text.index, **work.inputs.classes_of(text.index))
+        yield
+
+
+def _add_on_ray(
+    accumulator: Accumulator, work: _Work, indices: list[int], engine: RayEngine
+) -> Iterator[None]:
+    settings = accumulator.totals.settings
+    make = functools.partial(_measure_in_actor, work, settings, engine, own_measures())
+    for totals in actor_results(engine, indices, make):
+        accumulator.merge(totals)
+        yield
+
+
+def _measure_in_actor(
+    work: _Work, settings: Settings, engine: RayEngine, measures: tuple[Measure, ...]
+) -> Callable[[list[int]], Totals]:
+    """Load the model in a Ray actor, and return a function that measures texts.
+
+    The function takes the indices of texts and returns their totals. `measures` are the measures
+    (definitions of scores) that the user registered in the calling process. The actor must register
+    them, too, because it is another process.
+    """
+    register_all(measures)
+    model = work.model() if is_loader(work.model) else work.model
+    loaded = load(model, work.options["tokenizer"], work.options["processor"])
+    if engine.num_gpus:
+        loaded.model.to("cuda")
+    work = work.with_model(loaded)
+    empty = Totals(settings, work.options["name"], weights_hash(loaded.model))
+
+    def measure(indices: list[int]) -> Totals:
+        accumulator = Accumulator(empty, "texts")
+        for _ in _add_texts(accumulator, work, indices):
+            pass
+        # Do not send the frequencies of tokens back. They are large, and the caller has them.
+        settled = accumulator.result().settled()
+        return replace(settled, settings=replace(settings, frequencies={}))
+
+    return measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,48 +441,6 @@ def _for_ray(work: _Work) -> Loaded:
         tokenizer = find_tokenizer(Loaded(saved_there, None, None), required=False)
     placeholder: Any = _RemoteModel("" if is_loader(work.model) else str(work.model))
     return Loaded(placeholder, tokenizer, processor)
-
-
-def _add_on_ray(
-    work: _Work, statistics: HeadStatistics, indices: list[int], engine: RayEngine
-) -> Iterator[int]:
-    """Read the texts with the given indices in Ray actors, and add them to the statistics.
-
-    After each batch that an actor has read, yield the number of its texts.
-    """
-    settings = statistics._totals.settings
-    make = functools.partial(_measure_in_actor, work, settings, engine, own_measures())
-    for totals in actor_results(engine, indices, make):
-        statistics._totals = statistics._totals.plus(totals)
-        yield sum(stop - start for start, stop in totals.texts)
-
-
-def _measure_in_actor(
-    work: _Work, settings: Settings, engine: RayEngine, measures: tuple[Measure, ...]
-) -> Callable[[list[int]], Totals]:
-    """Load the model in a Ray actor, and return a function that measures texts.
-
-    The function takes the indices of texts and returns their totals. `measures` are the measures
-    (definitions of scores) that the user registered in the calling process. The actor must register
-    them, too, because it is another process.
-    """
-    register_all(measures)
-    model = work.model() if is_loader(work.model) else work.model
-    loaded = load(model, work.options["tokenizer"], work.options["processor"])
-    if engine.num_gpus:
-        loaded.model.to("cuda")
-    work = work.with_model(loaded)
-    empty = Totals(settings, work.options["name"], weights_hash(loaded.model))
-
-    def measure(indices: list[int]) -> Totals:
-        statistics = HeadStatistics()
-        statistics._totals = empty
-        for _ in work.add_texts(statistics, indices):
-            pass
-        # Do not send the frequencies of tokens back. They are large, and the caller has them.
-        return replace(statistics._totals.settled(), settings=replace(settings, frequencies={}))
-
-    return measure
 
 
 def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
@@ -587,19 +509,6 @@ def _part_indices(part: Any, count: int) -> range:
     )
     number = whole_number("part[0]", part[0], 0, parts - 1, hint="the index of a part")
     return range(number * count // parts, (number + 1) * count // parts)
-
-
-def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Return the indices of the texts that were not read yet, out of `count` texts.
-
-    `ranges` has the indices of the texts that were read or left out, as half-open ranges (start,
-    stop).
-    """
-    unread = np.ones(count, np.bool_)
-    for start, stop in ranges:
-        unread[start:stop] = False
-    indices: list[int] = np.flatnonzero(unread).tolist()
-    return indices
 
 
 def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:

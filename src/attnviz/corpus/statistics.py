@@ -20,50 +20,23 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import one_text
-from attnviz.analysis.measures import TokenFacts
-from attnviz.corpus.columns import category_codes, checked_entry, is_missing
+from attnviz.corpus.accumulator import Accumulator
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
-from attnviz.corpus.measuring import (
-    OFFSET_LABELS,
-    Relations,
-    StackText,
-    can_measure_together,
-    measure_stacks,
-    score_names,
-)
-from attnviz.corpus.parses import pairs_of_relations
+from attnviz.corpus.measuring import OFFSET_LABELS, score_names
 from attnviz.corpus.roles import Evidence, Roles, checked_share, score_of_roles
 from attnviz.corpus.statistics_file import read_totals, write_totals
-from attnviz.corpus.texts import note_on_some_texts, notes_on_left_out
-from attnviz.corpus.totals import (
-    KIND,
-    ClassTotals,
-    Settings,
-    StackTotals,
-    Totals,
-    join_ranges,
-    totals_of_texts,
-)
+from attnviz.corpus.texts import notes_on_left_out
+from attnviz.corpus.totals import KIND, ClassTotals, Settings, StackTotals, Totals
 from attnviz.record.head_numbers import HeadNumbers
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack, as_shares, check_weights
 from attnviz.record.table import require_pandas
-from attnviz.record.token_kinds import KINDS
-from attnviz.record.tokens import Tokens, quote
-from attnviz.utils.arguments import (
-    as_path,
-    existing_name,
-    format_numbers,
-    short_repr,
-    whole_number,
-)
+from attnviz.utils.arguments import as_path, existing_name, format_numbers, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,64 +101,64 @@ class HeadStatistics:
     ) -> None:
         listed = (columns,) if isinstance(columns, str) else tuple(columns)
         settings = Settings(edges, seed, listed, dict(frequencies or {}))
-        self._totals = Totals(settings, model, weights)
+        self.totals = Totals(settings, model, weights)
         self._stacks: dict[str, tuple[StackTotals, StackStatistics]] = {}
 
     @property
     def model(self) -> str:
         """Name of the model, or "" if the name is not known."""
-        return self._totals.model or ""
+        return self.totals.model or ""
 
     @property
     def weights(self) -> str:
         """Hash of the model's weights, or "" if the hash is not known."""
-        return self._totals.weights
+        return self.totals.weights
 
     @property
     def edges(self) -> int:
         """Maximum number of strongest edges, and of sampled edges, of each head."""
-        return self._totals.settings.edges
+        return self.totals.settings.edges
 
     @property
     def seed(self) -> int:
         """Seed of the sampled edges."""
-        return self._totals.settings.seed
+        return self.totals.settings.seed
 
     @property
     def texts(self) -> int:
         """Number of texts that were read. Texts that were left out are not counted."""
-        return self._totals.num_texts
+        return self.totals.num_texts
 
     @property
     def tokens(self) -> int:
         """Number of tokens of the texts that were read."""
-        return self._totals.tokens
+        return self.totals.tokens
 
     @property
     def num_skipped(self) -> int:
         """Number of texts that were left out because they are empty or too long for the model."""
-        return self._totals.empty + self._totals.too_long
+        return self.totals.empty + self.totals.too_long
 
     @property
     def text_numbers(self) -> tuple[tuple[int, int], ...]:
         """Indices of all texts, read or left out, as ascending half-open ranges (start, stop)."""
-        return self._totals.texts
+        return self.totals.texts
 
     @property
     def notes(self) -> list[str]:
         """Sentences for readers of the statistics, for example on texts that were left out."""
-        left_out = notes_on_left_out(self._totals.empty, self._totals.too_long)
-        return [*self._totals.remarks, *left_out]
+        left_out = notes_on_left_out(self.totals.empty, self.totals.too_long)
+        return [*self.totals.remarks, *left_out]
 
     @property
     def stack_names(self) -> tuple[str, ...]:
         """Names of the stacks, in the order in which they were first added."""
-        return tuple(self._totals.stacks)
+        return tuple(self.totals.stacks)
 
     @property
     def class_systems(self) -> tuple[str, ...]:
         """Names of the systems of classes of tokens: ``"kind"``, followed by the columns."""
-        return self._totals.settings.class_systems
+        return self.totals.settings.class_systems
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
         """Return the roles of the heads if the statistics have only one stack.
@@ -231,11 +204,11 @@ class HeadStatistics:
         ValueError
             If no text was added yet.
         """
-        if not self._totals.stacks:
+        if not self.totals.stacks:
             raise ValueError("the statistics have no texts yet. Add one with add(record).")
         chosen = self.stack_names[0] if name is None else name
         existing_name("stack", chosen, self.stack_names, "these statistics have the stacks")
-        totals = self._totals.stacks[chosen]
+        totals = self.totals.stacks[chosen]
         # Cache the result, because views call this function often, and `StackStatistics` joins the
         # edges of all texts, which is slow.
         cached = self._stacks.get(chosen)
@@ -277,78 +250,10 @@ class HeadStatistics:
             `columns` or `parse` does not fit the tokens. After an error the statistics are
             unchanged.
         """
-        self._add([self._text_of_record(record, text, columns, parse)])
-
-    def _text_of_record(
-        self,
-        record: AttentionRecord,
-        text: int | None,
-        columns: Mapping[str, Any] | None,
-        parse: Any,
-    ) -> RecordText:
-        """Check the arguments of `add`, and return them as a `RecordText`."""
-        if not isinstance(record, AttentionRecord):
-            raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self.text_numbers[-1][1] if self.text_numbers else 0
-        number = following if text is None else whole_number("text", text, 0, 2**62)
-        given = dict(columns or {})
-        known = self._totals.settings.columns
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise ValueError(
-                f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
-                f"{short_repr(list(known))}. Pass all names to HeadStatistics(columns=...)."
-            )
-        measured = {
-            name: as_shares(stack) for name, stack in record.stacks.items() if not stack.ranks
-        }
-        sides = {
-            id(tokens): tokens
-            for stack in measured.values()
-            for tokens in (stack.query_tokens, stack.key_tokens)
-        }
-        counts = {len(tokens) for tokens in sides.values()}
-        classes = {name: checked_entry(name, entry, counts) for name, entry in given.items()}
-        facts = {side: self._token_facts(tokens, classes) for side, tokens in sides.items()}
-        stacks = {
-            name: _stack_text(stack, facts, number, parse) for name, stack in measured.items()
-        }
-        return RecordText(record, number, sum(map(len, sides.values())), stacks)
-
-    def _add(self, texts: Sequence[RecordText]) -> None:
-        """Add one text, or several for which `RecordText.can_add_together` is True."""
-        settings, record = self._totals.settings, texts[0].record
-        stacks = {}
-        for name in texts[0].stacks:
-            of_stack = [text.stacks[name] for text in texts]
-            num_heads = sum(record.stacks[name].heads_per_layer)
-            min_orders = self._totals.min_orders(name, num_heads)
-            numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
-            stacks[name] = totals_of_texts(numbers, of_stack)
-        # Keep only the notes on what the records do not show, such as missing layers or outputs of
-        # heads, which contain "not shown", and the notes on parts of texts. The others say how to
-        # read a record.
-        remarks = [
-            general
-            for text in texts
-            for note in text.record.notes
-            if (general := note_on_some_texts(note)) != note or "not shown" in note
-        ]
-        remarks += [
-            f"The numbers of stack {quote(name)} are shares of the absolute weights of a query, "
-            "because its layers are linear. Do not compare them with those of softmax layers."
-            for name, stack in stacks.items()
-            if stack.linear
-        ]
-        added = Totals(
-            settings,
-            record.model or self._totals.model,
-            texts=join_ranges([(text.number, text.number + 1) for text in texts], []),
-            tokens=sum(text.num_tokens for text in texts),
-            remarks=tuple(dict.fromkeys(remarks)),
-            stacks=stacks,
-        )
-        self._totals = self._totals.plus(added)
+        accumulator = Accumulator(self.totals)
+        accumulator.add(record, following if text is None else text, columns, parse)
+        self.totals = accumulator.result()
 
     def skip(self, text: int, why: str) -> None:
         """Count a text that was left out.
@@ -365,22 +270,14 @@ class HeadStatistics:
         ValueError
             If the text was added before, or `why` has another value.
         """
-        if why not in ("empty", "too long"):
-            raise ValueError(f'why={short_repr(why)} must be "empty" or "too long"')
-        number = whole_number("text", text, 0, 2**62)
-        empty = int(why == "empty")
-        skipped = Totals(
-            self._totals.settings,
-            texts=((number, number + 1),),
-            empty=empty,
-            too_long=1 - empty,
-        )
-        self._totals = self._totals.plus(skipped)
+        accumulator = Accumulator(self.totals)
+        accumulator.skip(text, why)
+        self.totals = accumulator.result()
 
     def __add__(self, other: object) -> HeadStatistics:
         if not isinstance(other, HeadStatistics):
             return NotImplemented
-        first, second = self._totals, other._totals
+        first, second = self.totals, other.totals
         counts = first.settings.frequencies, second.settings.frequencies
         if counts[0] != counts[1]:
             joined = dict(Counter(counts[0]) + Counter(counts[1]))
@@ -390,12 +287,23 @@ class HeadStatistics:
                 # that no two texts have the same index.
                 second = second.renumbered(first.texts[-1][1])
                 second = replace(second, remarks=(*second.remarks, _SEVERAL_CORPORA))
-        return self._with_totals(first.plus(second))
+        return self.of_totals(first.plus(second))
 
     @classmethod
-    def _with_totals(cls, totals: Totals) -> Self:
+    def of_totals(cls, totals: Totals) -> Self:
+        """Return the statistics of the texts of `totals`.
+
+        Parameters
+        ----------
+        totals : Totals
+            Sums over texts, such as the result of an `attnviz.corpus.accumulator.Accumulator`.
+
+        Returns
+        -------
+        HeadStatistics
+        """
         statistics = cls()
-        statistics._totals = totals
+        statistics.totals = totals
         return statistics
 
     def save(self, path: str | os.PathLike[str]) -> Any:
@@ -425,7 +333,7 @@ class HeadStatistics:
             target = as_path("path", path, "file").absolute()
             table.to_parquet(target, index=False)
             return target
-        return write_totals(path, self._totals)
+        return write_totals(path, self.totals)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -449,7 +357,7 @@ class HeadStatistics:
             of attnviz does not read.
         """
         totals, _ = read_totals(path)
-        return cls._with_totals(totals)
+        return cls.of_totals(totals)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a table of scores, with one row for each score of each head.
@@ -480,78 +388,13 @@ class HeadStatistics:
         columns = ["stack", "layer", "head", "score", "mean", "standard_error", "baseline", "texts"]
         return pd.DataFrame(rows, columns=columns)
 
-    def _token_facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
-        classes: dict[str, NDArray[np.int64]] = {}
-        names: dict[str, tuple[str, ...]] = {KIND: KINDS}
-        frequencies = self._totals.settings.frequencies
-        facts = TokenFacts(tokens, classes, names, frequencies)
-        classes[KIND] = facts.kinds.astype(np.int64)
-        for column in self._totals.settings.columns:
-            entry = values_by_column.get(column)
-            values = entry if isinstance(entry, list) else [entry] * len(tokens)
-            if len(values) != len(tokens):
-                values = [None] * len(tokens)
-            known = [None if value == "" else _checked_class(column, value) for value in values]
-            codes, names[column] = category_codes(known)
-            classes[column] = codes.astype(np.int64)
-        return facts
-
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
-        heads = sum(stack.num_heads for stack in self._totals.stacks.values())
+        heads = sum(stack.num_heads for stack in self.totals.stacks.values())
         return (
             f"<HeadStatistics{of}: {heads} head{'' if heads == 1 else 's'} over {self.texts:,} "
             f"text{'' if self.texts == 1 else 's'}, {self.tokens:,} tokens>"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class RecordText:
-    """Record of a text whose columns and parse were checked, to be added to `HeadStatistics`.
-
-    Attributes
-    ----------
-    record : AttentionRecord
-        The record.
-    number : int
-        Index of the text.
-    num_tokens : int
-        Number of tokens of the text. If `stacks` have several token sequences, such as those of an
-        encoder and a decoder, it is the sum of their lengths.
-    stacks : dict of str to StackText
-        The stacks that are measured, by name. Stacks of linear layers have shares (`as_shares`).
-    """
-
-    record: AttentionRecord
-    number: int
-    num_tokens: int
-    stacks: dict[str, StackText]
-
-    @staticmethod
-    def can_add_together(texts: Sequence[RecordText]) -> bool:
-        """Whether the texts can be measured in one step, which is faster than one by one.
-
-        True if their records have the same model and stacks, and `can_measure_together` is True for
-        the texts of each stack.
-        """
-        first = texts[0]
-        return all(
-            text.record.model == first.record.model and text.stacks.keys() == first.stacks.keys()
-            for text in texts
-        ) and all(
-            can_measure_together([text.stacks[name] for text in texts]) for name in first.stacks
-        )
-
-
-def _stack_text(
-    stack: AttentionStack, facts: Mapping[int, TokenFacts], text: int, parse: Any
-) -> StackText:
-    check_weights(stack, "statistics of heads")
-    relations: Relations = {}
-    if parse is not None and one_text(stack):
-        relations = pairs_of_relations(parse, stack.query_tokens)
-    queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
-    return StackText(stack, queries, keys, text, relations)
 
 
 class StackStatistics(HeadNumbers):
@@ -996,12 +839,3 @@ def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple
     # rounding error of a sum of `counts` squares.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
-
-
-def _checked_class(column: str, value: Any) -> Any:
-    if is_missing(value) or isinstance(value, str | bool | int | np.integer | np.bool_):
-        return value
-    raise TypeError(
-        f"columns[{column!r}]: a class must be a string or a whole number, not "
-        f"{short_repr(value)}. Convert numbers to classes first, such as 'short' and 'long'."
-    )

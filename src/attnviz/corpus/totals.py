@@ -284,7 +284,18 @@ class Totals:
     @property
     def num_texts(self) -> int:
         """Number of texts that were read."""
-        return sum(stop - start for start, stop in self.texts) - self.empty - self.too_long
+        return self.num_added - self.empty - self.too_long
+
+    @property
+    def num_added(self) -> int:
+        """Number of texts that were read or left out."""
+        return sum(stop - start for start, stop in self.texts)
+
+    def unread(self, indices: range) -> list[int]:
+        """Return those of `indices` whose texts were neither read nor left out."""
+        added = [np.arange(start, stop) for start, stop in self.texts]
+        unread: list[int] = np.setdiff1d(indices, np.concatenate([[], *added])).tolist()
+        return unread
 
     def settled(self) -> Totals:
         """Return the same totals with the edges of each stack joined (`StackTotals.settled`)."""

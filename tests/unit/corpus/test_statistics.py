@@ -356,13 +356,13 @@ def test_texts_that_are_measured_together_have_the_statistics_of_each_alone(
         counts.append(len(texts))
         return measure_stacks(texts, **options)
 
-    monkeypatch.setattr("attnviz.corpus.statistics.measure_stacks", counted)
+    monkeypatch.setattr("attnviz.corpus.accumulator.measure_stacks", counted)
     together = head_statistics(records, columns=columns, edges=7, progress=False)
     # Masks that are stored entry by entry are not compared, so these texts are measured alone.
     assert counts == ([1] * 24 if masks == "packed" else [9, 9, 6])
     num_calls = len(counts)
     alone = HeadStatistics(
-        edges=7, columns=["even"], frequencies=together._totals.settings.frequencies
+        edges=7, columns=["even"], frequencies=together.totals.settings.frequencies
     )
     for record, column in zip(records, columns["even"], strict=True):
         alone.add(record, columns={"even": column})
@@ -516,7 +516,7 @@ def test_statistics_of_separately_counted_corpora_add() -> None:
         assert edge.weight == pytest.approx(expected, abs=1e-6)
     # Statistics without texts add no note.
     assert (HeadStatistics(edges=3) + total).notes == total.notes
-    assert total._totals.settings.frequencies == {"w0": 10, "w1": 10, "x": 18}
+    assert total.totals.settings.frequencies == {"w0": 10, "w1": 10, "x": 18}
 
 
 @pytest.mark.slow
