@@ -22,19 +22,15 @@ from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.analysis import kendall_tau
+from attnviz.interventions import ATTRIBUTION_METHODS
 from attnviz.interventions.example import Example
 from attnviz.interventions.runner import Copy, Runner
 from train_demos.sentences import antecedent_sentence
 
 SEED = 4713
 TOP = 10
-METHODS: tuple[Any, ...] = (
-    "gradient",
-    "knockout gradient",
-    "integrated gradients",
-    "direct",
-    "value norm",
-)
+# Methods with one number for each pair of each head.
+METHODS = {name: method for name, method in ATTRIBUTION_METHODS.items() if method.mixed is None}
 Numbers = NDArray[np.float64]
 
 
@@ -72,23 +68,23 @@ def compared(
     inside = pairs_of(len(record.tokens))
     own = np.stack(record.to_numpy())[..., inside].ravel().astype(np.float64)
     values = {"weight": own}
-    for method in METHODS:
-        asked: dict[str, Any] = {} if method == "value norm" else {"answer": answer}
-        made = av.attribute(model, text, method=method, **asked, **options)
-        values[method] = np.stack(made.to_numpy())[..., inside].ravel().astype(np.float64)
+    for name, method in METHODS.items():
+        asked: dict[str, Any] = {"answer": answer} if method.has_answer else {}
+        made = av.attribute(model, text, method=name, **asked, **options)
+        values[name] = np.stack(made.to_numpy())[..., inside].ravel().astype(np.float64)
     figures = {}
-    for method, numbers in values.items():
+    for name, numbers in values.items():
         row: list[float] = []
         for effect in effects:
             lost = -effect
-            signed = method not in ("weight", "value norm")
+            signed = name in METHODS and METHODS[name].signed
             compared_with = lost if signed else np.abs(lost)
             row += [
                 kendall_tau(numbers, compared_with),
                 kendall_tau(np.abs(numbers), np.abs(lost)),
                 top_found(numbers, lost),
             ]
-        figures[method] = tuple(row)
+        figures[name] = tuple(row)
     return figures
 
 

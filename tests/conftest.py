@@ -65,6 +65,17 @@ def own_measures() -> Iterator[None]:
     measures._measures.update(before)
 
 
+@pytest.fixture
+def own_methods() -> Iterator[None]:
+    """Remove the attribution methods that the test registers."""
+    from attnviz.interventions import attribution_methods
+
+    before = dict(attribution_methods.ATTRIBUTION_METHODS)
+    yield
+    attribution_methods._methods.clear()
+    attribution_methods._methods.update(before)
+
+
 def _end_if_stuck(config: pytest.Config, timeout: float = 0.0) -> None:
     """Start a timer that prints the stacks of all threads and ends the process.
 

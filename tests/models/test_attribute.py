@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,9 @@ import transformers
 from torch import nn
 
 import attnviz as av
-from attnviz.interventions.attributed import GradientAttribution
+from attnviz.interventions import attribution_method
+from attnviz.interventions.attributed import GradientAttribution, HeadVectors
+from attnviz.interventions.attribution_methods import _BUILT_IN
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
@@ -113,7 +117,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(
     sinks = None if sink is None else torch.tensor([sink])
     base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0, sinks=sinks)
     computed = GradientAttribution(
-        base, values[None], outputs.float()[None], gradients[None], "logits"
+        base, HeadVectors(values[None], outputs.float()[None], gradients[None]), "logits"
     ).block([0], slice(1, 5), slice(1, 4))[0]
     for row, query in enumerate(range(1, 5)):
         for column, key in enumerate(range(1, 4)):
@@ -143,7 +147,7 @@ def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution
         o = nn.functional.scaled_dot_product_attention(
             q, q, v[:1].expand(2, -1, -1), is_causal=True
         )
-    return GradientAttribution(base, v[:1], o, g, at)
+    return GradientAttribution(base, HeadVectors(v[:1], o, g), at)
 
 
 @pytest.mark.parametrize("at", ["weights", "logits"])
@@ -174,9 +178,9 @@ def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     assert tensors.largest < 40_000_000
     assert maps.data is not None
     assert len(maps.data) == 2 * 32 * 32
-    q, v = attention.base.vectors.queries[1].double(), attention.values[0].double()  # type: ignore[union-attr]
+    q, v = attention.base.vectors.queries[1].double(), attention.head_vectors.values[0].double()  # type: ignore[union-attr]
     weights = torch.softmax(q[-1] @ q.T * 8**-0.5, dim=0)
-    expected = (weights * (v @ attention.gradients[1, -1].double())).numpy()
+    expected = (weights * (v @ attention.head_vectors.gradients[1, -1].double())).numpy()
     most = np.argsort(-np.abs(expected))[:2]
     assert strongest.keys[0, 3].tolist() == most.tolist()
     assert strongest.weights[0, 3] == pytest.approx(expected[most], rel=1e-4)
@@ -325,3 +329,69 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
 def test_direct_attribution_refuses_norms_after_layers(kind: str) -> None:
     with pytest.raises(NotImplementedError, match="other modules lie between"):
         av.attribute(make_model(kind), {"input_ids": IDS}, answer=PAIR, method="direct")
+
+
+def test_the_docs_list_every_method() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "does-it-matter.md").read_text(encoding="utf-8")
+    for method in _BUILT_IN:
+        link = r" ([\1](https://arxiv.org/abs/\2))"
+        source = re.sub(r"(.+) \(arXiv (\d+\.\d+)\)", link, method.source)
+        row = f'| `"{method.name}"` | {method.definition}{source} | {method.meaning} |'
+        assert f"{row} {method.check} |" in page.splitlines()
+        assert f'``"{method.name}"``: ' in str(av.attribute.__doc__)
+
+
+def weight_times_gradient(weights: Any, values: Any, outputs: Any, gradients: Any) -> Any:
+    del outputs
+    return weights * (gradients @ values.T)
+
+
+@pytest.mark.parametrize(
+    ("needs", "formula", "same_as"),
+    [
+        ("gradient", weight_times_gradient, "gradient"),
+        ("mean gradient", weight_times_gradient, "integrated gradients"),
+        ("direct gradient", weight_times_gradient, "direct"),
+        ("value norms", torch.mul, "value norm"),
+    ],
+)
+@pytest.mark.usefixtures("own_methods")
+def test_an_own_method_computes_its_formula(
+    needs: Any, formula: Callable[..., Any], same_as: str
+) -> None:
+    attribution_method("mine", needs=needs, definition="what I want", signed=False)(formula)
+    model, inputs = make_model("llama"), {"input_ids": IDS}
+    expected = av.attribute(model, inputs, method=same_as).stack()
+    record = av.attribute(model, inputs, method="mine")
+    stack = record.stack()
+    assert (stack.measure, stack.signed, stack.normalized) == ("mine", False, False)
+    for layer in expected.layers:
+        assert close(stack.weights(layer=layer), expected.weights(layer=layer))
+        rows = stack.weights(layer=layer, head=1, rows=slice(2, 5))
+        assert close(rows, expected.weights(layer=layer, head=1, rows=slice(2, 5)))
+    assert any(note.startswith("Number of a pair: what I want.") for note in record.notes)
+
+
+@pytest.mark.usefixtures("own_methods")
+def test_an_own_method_of_the_weights_needs_no_gradient() -> None:
+    attribution_method("squared", needs="weights", signed=False)(lambda weights: weights**2)
+    model, inputs = make_model("bloom"), {"input_ids": IDS}
+    stack = av.attribute(model, inputs, method="squared").stack()
+    weights = av.extract(model, inputs).stack().weights(layer=1)
+    assert close(stack.weights(layer=1), weights**2)
+    with pytest.raises(ValueError, match="'squared' has no answer"):
+        av.attribute(model, inputs, method="squared", answer=PAIR)
+
+
+@pytest.mark.usefixtures("own_methods")
+def test_invalid_methods_are_refused() -> None:
+    with pytest.raises(ValueError, match="attnviz has this method"):
+        attribution_method("gradient", needs="gradient")
+    with pytest.raises(ValueError, match="needs='a gradient' must be one of"):
+        attribution_method("mine", needs="a gradient")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="colour"):
+        attribution_method("mine", needs="weights", colour="red")(lambda weights: weights)
+    attribution_method("mine", needs="weights")(lambda weights: weights.sum())
+    record = av.attribute(make_model("gpt2"), {"input_ids": IDS}, method="mine")
+    with pytest.raises(ValueError, match=r"must return \(rows, keys\), \(9, 9\)"):
+        record.stack().weights(layer=0, head=0)

@@ -1,5 +1,8 @@
 """Public names of `attnviz.interventions` that `attnviz` itself does not export."""
 
+from .attribution_methods import ATTRIBUTION_METHODS as ATTRIBUTION_METHODS
+from .attribution_methods import AttributionMethod as AttributionMethod
+from .attribution_methods import attribution_method as attribution_method
 from .effect import Effect as Effect
 from .erasure import ErasureCurve as ErasureCurve
 from .erasure import SufficientTokens as SufficientTokens

@@ -24,7 +24,7 @@ The classes store vectors or norms of tokens. They store no array with an attrib
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.extraction.capture.masks import without_padding
 from attnviz.record.attention import LayerAttention, ScaledAttention
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import row_tiles
@@ -46,9 +47,9 @@ _MAX_ROWS = 64
 _MAX_NUMBERS = 1 << 20
 
 
-@dataclass(frozen=True)
-class GradientAttribution(ScaledAttention):
-    """Attributions of all methods that use a gradient.
+@dataclass(frozen=True, eq=False)
+class HeadVectors:
+    """Values and outputs of the heads of one attention module, and gradients of the answer.
 
     Attributes
     ----------
@@ -58,6 +59,69 @@ class GradientAttribution(ScaledAttention):
         Outputs of the heads, and the gradient of the answer with respect to these outputs, (heads,
         queries, value_dim). The gradient depends on the method: for "integrated gradients" it is a
         mean over scaled outputs, and for "direct" it does not pass through later layers.
+    """
+
+    values: torch.Tensor
+    outputs: torch.Tensor
+    gradients: torch.Tensor
+
+    def select(self, queries: torch.Tensor | None, keys: torch.Tensor | None) -> HeadVectors:
+        """Return the vectors of some queries and keys. None selects all."""
+        return HeadVectors(
+            without_padding(self.values[None], 0, keys),
+            without_padding(self.outputs[None], 0, queries),
+            without_padding(self.gradients[None], 0, queries),
+        )
+
+    def values_of(self, head: int) -> torch.Tensor:
+        """Return the values of a query head, (keys, value_dim)."""
+        return self.values[head // (len(self.outputs) // len(self.values))]
+
+    def block(self, head: int, rows: Rows, columns: slice) -> tuple[torch.Tensor, ...]:
+        """Return the values of some keys, and the outputs and gradients of some queries."""
+        values = self.values_of(head)[columns]
+        return values.float(), self.outputs[head, rows].float(), self.gradients[head, rows].float()
+
+
+@dataclass(frozen=True)
+class FormulaAttribution(ScaledAttention):
+    """Attributions by a formula that a user registered (`attribution_method`).
+
+    Attributes
+    ----------
+    needed : HeadVectors, ValueNorms or None
+        What the formula needs besides the weights.
+    formula : callable
+        Function of the weights of some queries and keys of a head, and of ``needed.block``.
+    """
+
+    needed: HeadVectors | ValueNorms | None
+    formula: Callable[..., torch.Tensor]
+
+    @property
+    def bound(self) -> float | None:
+        return None
+
+    def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
+        needed = () if self.needed is None else self.needed.block(head, rows, columns)
+        tensors = (needed,) if isinstance(needed, torch.Tensor) else needed
+        numbers = self.formula(weights, *(tensor.to(weights.device) for tensor in tensors))
+        if numbers.shape != weights.shape:
+            raise ValueError(
+                f"the formula of an attribution method must return (rows, keys), "
+                f"{tuple(weights.shape)}; got {tuple(numbers.shape)}"
+            )
+        return numbers
+
+
+@dataclass(frozen=True)
+class GradientAttribution(ScaledAttention):
+    """Attributions of all methods of attnviz that use a gradient.
+
+    Attributes
+    ----------
+    head_vectors : HeadVectors
+        Values, outputs and gradients.
     at : {"weights", "logits"}
         ``"logits"`` applies the formula of "knockout gradient". ``"weights"`` applies that of
         "gradient", which all other methods use. With ``"logits"``, the attribution of a pair is 0
@@ -65,9 +129,7 @@ class GradientAttribution(ScaledAttention):
         weight 0 in float32. It is then unknown which of these keys would get the weight.
     """
 
-    values: torch.Tensor
-    outputs: torch.Tensor
-    gradients: torch.Tensor
+    head_vectors: HeadVectors
     at: Literal["weights", "logits"] = "weights"
 
     @property
@@ -85,9 +147,9 @@ class GradientAttribution(ScaledAttention):
         `_MAX_NUMBERS` ends the search earlier, the result is the limit of the next query, or the
         largest attribution so far if that is larger.
         """
-        values = self.values[head // (len(self.outputs) // len(self.values))].float()
-        longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)
-        reach = self.gradients[head].float().norm(dim=1) * longest
+        longest = float(self.head_vectors.values_of(head).float().norm(dim=1).max())
+        longest *= 2 if self.at == "logits" else 1
+        reach = self.head_vectors.gradients[head].float().norm(dim=1) * longest
         order = reach.argsort(descending=True)
         looked_at = max(1, min(_MAX_ROWS, _MAX_NUMBERS // self.num_keys))
         most = 0.0
@@ -99,11 +161,12 @@ class GradientAttribution(ScaledAttention):
         return max([most, *left])
 
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        group, device = len(self.outputs) // len(self.values), weights.device
-        gradients = self.gradients[head, rows].float().to(device)
-        by_weights = gradients @ self.values[head // group, columns].float().to(device).T
+        device = weights.device
+        values, outputs, gradients = (
+            tensor.to(device) for tensor in self.head_vectors.block(head, rows, columns)
+        )
+        by_weights = gradients @ values.T
         if self.at == "logits":
-            outputs = self.outputs[head, rows].float().to(device)
             along = (gradients * outputs).sum(dim=1, keepdim=True)
             certain = weights > _CERTAIN
             by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
@@ -126,7 +189,6 @@ class GradientAttribution(ScaledAttention):
         weight of the other keys and the sink. If the query has only one key, the result is G . v.
         If the other keys and the sink have no weight, the result is 0.
         """
-        group = len(self.outputs) // len(self.values)
         alone = self.base.allowed([head], rows)[0].sum(dim=1) == 1
         others = self.base.block([head], rows)[0].cpu().double()
         others.scatter_(1, keys[:, None], 0.0)
@@ -135,7 +197,8 @@ class GradientAttribution(ScaledAttention):
         if sinks is not None:
             normalizers = self.base.normalizers([head], rows)[0, 0].cpu().double()
             left += torch.exp(sinks[head].cpu().double() - normalizers)
-        along = self.gradients[head, rows].double() @ self.values[head // group].double().T
+        values = self.head_vectors.values_of(head).double()
+        along = self.head_vectors.gradients[head, rows].double() @ values.T
         mean = (along * others).sum(dim=1) / left.clamp_min(torch.finfo(torch.float64).tiny)
         own = along.gather(1, keys[:, None])[:, 0]
         # Removing the only key of a query makes the output 0, so nothing is subtracted from `own`.

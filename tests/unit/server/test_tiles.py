@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 import attnviz.record.softmax
 import attnviz.server.row_normalizers
 import attnviz.server.tiles
-from attnviz.interventions.attributed import GradientAttribution, NormAttribution, ValueNorms
+from attnviz.interventions.attributed import (
+    GradientAttribution,
+    HeadVectors,
+    NormAttribution,
+    ValueNorms,
+)
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.rows import sample_queries
@@ -174,7 +179,7 @@ def attributions(kind: str) -> tuple[LayerAttention, Floats]:
     by_weights = gradients.double().numpy() @ values_of_heads.swapaxes(1, 2)
     along = (gradients.double().numpy() * outputs).sum(axis=-1, keepdims=True)
     float_outputs = torch.from_numpy(outputs).float()
-    layer = GradientAttribution(attention, values, float_outputs, gradients, "logits")
+    layer = GradientAttribution(attention, HeadVectors(values, float_outputs, gradients), "logits")
     return layer, weights * (by_weights - along) / (1 - weights)
 
 
