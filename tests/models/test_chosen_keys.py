@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch.overrides import TorchFunctionMode
 
 import attnviz as av
-from attnviz.corpus.reading import _difference
+from attnviz.corpus.batches import _difference
 from attnviz.extraction.families import indexer_size
 from attnviz.record.record import derive_record
 from model_types.build import tiny_model

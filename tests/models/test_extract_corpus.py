@@ -244,13 +244,12 @@ def test_a_wrong_number_of_values_is_refused_at_the_first_text(
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        # `layers` applies to all texts, so the error names no text.
-        ("decoder", {"layers": [99]}, "^layers: layer 99 does not exist"),
-        ("encoder-decoder", {}, "^target: .* needs a text"),
+        ("decoder", {"layers": [99]}, r"^texts\[\d\]: layers: layer 99 does not exist"),
+        ("encoder-decoder", {}, r"^texts\[\d\]: target: .* needs a text"),
         ("encoder-decoder", {"target": ["", ""]}, r"^texts\[\d\]: target must be a string"),
     ],
 )
-def test_an_error_names_the_argument_or_the_text(
+def test_an_error_names_the_text_and_the_argument(
     kind: str, options: dict[str, Any], words: str
 ) -> None:
     model, tokenizer = demos.load(kind)

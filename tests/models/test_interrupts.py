@@ -23,7 +23,7 @@ from models.interrupts import Subject, faults_at, positions, spool_faults, state
 # Source files that change and restore state, by the ends of their paths.
 CHANGING = (
     *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
-    *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
+    *("generate.py", "corpus/batches.py", "corpus/reading.py", "extraction/__init__.py"),
 )
 
 

@@ -11,7 +11,8 @@ import torch
 import transformers
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from attnviz.corpus.reading import ReadText, read_records
+from attnviz.corpus.batches import ReadText
+from attnviz.corpus.reading import read_records
 from attnviz.corpus.texts import Texts
 from attnviz.extraction import extract
 from attnviz.extraction.modules import attention_modules

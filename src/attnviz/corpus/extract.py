@@ -14,10 +14,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from attnviz.corpus.batches import BatchSize
 from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import ChosenTexts, checked_points
-from attnviz.corpus.reading import BatchSize, checked_target, read_records
+from attnviz.corpus.reading import checked_target, read_records
 from attnviz.corpus.texts import Texts, notes_on_left_out
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, check_options

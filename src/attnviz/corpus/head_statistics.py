@@ -21,6 +21,7 @@ import torch
 
 from attnviz.analysis.measures import Measure, own_measures, register_all
 from attnviz.corpus.accumulator import Accumulator
+from attnviz.corpus.batches import BatchSize, checked_batch_size
 from attnviz.corpus.checkpoint import Checkpoint, weights_hash
 from attnviz.corpus.checks import listed_records
 from attnviz.corpus.columns import TextColumns
@@ -33,7 +34,7 @@ from attnviz.corpus.on_ray import (
     resolve_engine,
     to_table,
 )
-from attnviz.corpus.reading import BatchSize, checked_batch_size, checked_target, read_records
+from attnviz.corpus.reading import checked_target, read_records
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.corpus.texts import Texts
 from attnviz.corpus.totals import Settings, Totals
