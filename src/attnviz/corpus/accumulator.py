@@ -22,6 +22,7 @@ from attnviz.corpus.measuring import StackText, can_measure_together, measure_st
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.texts import note_on_some_texts
 from attnviz.corpus.totals import KIND, Settings, Totals, join_ranges, totals_of_texts
+from attnviz.record.notes import NoteKind, of_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import as_shares, check_weights
 from attnviz.record.token_kinds import KINDS
@@ -147,14 +148,10 @@ def _measured(before: Totals, texts: Sequence[_CheckedText]) -> Totals:
         min_orders = before.min_orders(name, sum(first.stack.heads_per_layer))
         numbers = measure_stacks(of_stack, seed=before.settings.seed, min_orders=min_orders)
         stacks[name] = totals_of_texts(numbers, of_stack)
-    # Keep only the notes on what the records do not show, such as missing layers or outputs of
-    # heads, which contain "not shown", and the notes on parts of texts. The others say how to read
-    # a record.
+    # The notes without a kind say how to read a record.
+    kinds: tuple[NoteKind, ...] = ("part of a text", "not shown", "no outputs")
     remarks = [
-        general
-        for text in texts
-        for note in text.record.notes
-        if (general := note_on_some_texts(note)) != note or "not shown" in note
+        note_on_some_texts(note) for text in texts for note in of_kind(text.record.notes, *kinds)
     ]
     remarks += [
         f"The numbers of stack {quote(name)} are shares of the absolute weights of a query, "

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.record.notes import kind_of
+
 _KINDS = (
     "a list of texts, of pairs of texts or of images, or a dataset or table (datasets.Dataset, "
     "DataFrame) with column="
@@ -117,13 +119,8 @@ def notes_on_left_out(empty: int, too_long: int) -> list[str]:
     ]
 
 
-# Parts of notes of a record that say that the model read only a part of a text, or another text.
-_PARTIAL = re.compile(
-    "truncated|The model gets|calls the model|did not prepare|not applied"
-    "|does not read the text|knows no part"
-)
-# Parts of such notes that differ between texts: quotes of the text, and numbers other than those of
-# settings, such as ``call=1``.
+# Parts of notes on parts of texts that differ between texts: quotes of the text, and numbers other
+# than those of settings, such as ``call=1``.
 _OF_ONE_TEXT = re.compile(r"“[^”]*”|(?<![=\d])\d[\d,]*(?=[ ).])")
 
 
@@ -132,10 +129,12 @@ def note_on_some_texts(note: str) -> str:
 
     The result is the same for all such texts. Other notes are returned as they are.
 
-    >>> note_on_some_texts("The text was truncated to the first 256 of its 1,302 tokens.")
+    >>> from attnviz.record.notes import Note
+    >>> text = "The text was truncated to the first 256 of its 1,302 tokens."
+    >>> note_on_some_texts(Note(text, "part of a text"))
     'Some texts: The text was truncated to the first … of its … tokens.'
     """
-    if not _PARTIAL.search(note):
+    if kind_of(note) != "part of a text":
         return note
     # The advice on other values of `call` is for one record.
     note = re.sub(r"The record shows call \S+ (\(call=\d+\)).*", r"Only one call is read \1.", note)

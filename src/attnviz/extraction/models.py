@@ -29,6 +29,7 @@ from attnviz.extraction.hooks import evaluate, first_call
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.parallel import check_parallel
+from attnviz.record.notes import Note
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
@@ -299,10 +300,11 @@ def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -
             else:
                 # Like a model of transformers, it is loaded to the CPU.
                 return getattr(library, kind)(_expanded(source), device="cpu")
-        notes.append(
+        note = (
             f"The model was saved as a {kind} of sentence-transformers. Its settings, such as "
             f"the maximum length of texts and prompts, were not applied, because {reason}."
         )
+        notes.append(Note(note, "part of a text"))
     # A folder of an adapter has no model. transformers reads the model that the adapter names.
     adapter = _saved_json(source, "adapter_config.json")
     base = (adapter or {}).get("base_model_name_or_path") or source

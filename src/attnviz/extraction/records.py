@@ -30,6 +30,7 @@ from attnviz.extraction.predictions import add_predictions, predicted_classes
 from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import ChosenMask
+from attnviz.record.notes import Note
 from attnviz.record.ranks import BlockRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -40,7 +41,6 @@ from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
 #: Beginning of the note on layers whose outputs of heads are unknown.
-NO_OUTPUTS = "The outputs of heads are not shown"
 # Names of the numbers of a stack, by the kind of the stack or of its rule. Other linear layers have
 # "linear weight", and other stacks "weight".
 _MEASURES = {"Mamba-1": "share of output", "indexer": "rank"}
@@ -130,7 +130,7 @@ def records_of_forward(
         notes += _choice_notes(name, layers)
     unread_indexers = map(loaded.model.get_submodule, collector.unread_indexers)
     notes += [
-        f"The scores with which {kind} chooses keys are not shown."
+        Note(f"The scores with which {kind} chooses keys are not shown.", "not shown")
         for kind in dict.fromkeys(type(module).__name__ for module in unread_indexers)
     ]
     if outputs is not None:
@@ -276,7 +276,7 @@ def _add_head_arrays(
 
     Return notes that name the layers whose outputs are not known.
     """
-    notes = []
+    notes: list[str] = []
     for name, layers in stacks.items():
         layers.gates = _by_example(layers, outputs.gates_of_run)
         if not options.outputs:
@@ -286,10 +286,11 @@ def _add_head_arrays(
         # The outputs of linear layers pass a norm or a gate, so they are never known. Indexers have
         # no outputs.
         if unknown and layers.rule is None and layers.stack != "indexer":
-            notes.append(
-                f"{NO_OUTPUTS} for {format_named('layer', unknown)} of "
+            note = (
+                f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
                 f"stack {quote(name)}, because no linear output projection was found."
             )
+            notes.append(Note(note, "no outputs"))
     return notes
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import traitlets
 
+from attnviz.record.notes import of_kind
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import (
@@ -159,10 +160,8 @@ class HeadOrder(HeadRoles):
         elif order in MEASURES and MEASURES[order].reads == "lost weight":
             why = " The record has no left-out keys. Merged words never have any."
         elif order in MEASURES and MEASURES[order].kind == "heads":
-            from attnviz.extraction.records import NO_OUTPUTS
-
             # If outputs were requested, notes say which layers have none, and why.
-            notes = [note for note in self.record.notes if note.startswith(NO_OUTPUTS)]
+            notes = of_kind(self.record.notes, "no outputs")
             notes = notes or ["Pass a record of attnviz.extract(..., outputs=True)."]
             why = " " + " ".join(notes)
         elif order in MEASURES:

@@ -26,6 +26,7 @@ from attnviz.extraction.modules import (
     names_in_code,
     scan_modules,
 )
+from attnviz.record.notes import Note
 from attnviz.utils.arguments import format_named
 
 _TEXT_STACKS = ("self", "encoder", "decoder")
@@ -87,7 +88,7 @@ def _notes_on_layers(
     read = {id(model.get_submodule(name)) for name in captured}
     read |= {id(entry.module) for entry in missing}
     softmax = {id(entry.module) for entry in attention_modules(model) if entry.softmax}
-    sentences = []
+    sentences: list[str] = []
     for path, scope in _layer_lists(model, stacks).items():
         layers = list(model.get_submodule(path).children())
         shown = [any(id(part) in read for part in layer.modules()) for layer in layers]
@@ -177,7 +178,7 @@ def notes_on_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[str]:
     for name, module in modules:
         path = ".".join("*" if part.isdigit() else part for part in name.split("."))
         kinds.setdefault((path, type(module).__name__), []).append(name)
-    sentences = []
+    sentences: list[str] = []
     for (path, kind), names in kinds.items():
         numbers = layer_numbers(names)
         if len(names) == 1:
@@ -186,5 +187,6 @@ def notes_on_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[str]:
             subject = f"{len(names)} modules {path} ({kind}) also attend"
         else:
             subject = f"{path} ({kind}) also attend in {format_named('layer', sorted(numbers))}"
-        sentences.append(f"{subject}. The weights cannot be read and are not shown.")
+        note = f"{subject}. The weights cannot be read and are not shown."
+        sentences.append(Note(note, "not shown"))
     return sentences

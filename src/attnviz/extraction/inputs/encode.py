@@ -64,6 +64,8 @@ from attnviz.extraction.tokens.frames import length_notes, silence_from
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
 from attnviz.extraction.tokens.text import read_tokens
+from attnviz.record.notes import Note
+from attnviz.record.notes import kind_of as kind_of_note
 from attnviz.record.tokens import selected_tokens
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.cleanup import Cleanup
@@ -262,7 +264,9 @@ class Encoder:
             samples = num_samples(example, processor)
             batch.sound_end = silence_from(samples, batch.arguments, self._model.config, processor)
         return [
-            note if len(sounds) == 1 else note.replace("The sound", f"Sound {number}")
+            note
+            if len(sounds) == 1
+            else Note(note.replace("The sound", f"Sound {number}"), kind_of_note(note))
             for number, sound in enumerate(sounds, 1)
             for note in length_notes(
                 num_samples(sound, processor),

@@ -31,6 +31,7 @@ from attnviz.extraction.inputs.media import is_sound
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.preprocessors import calling_lock
+from attnviz.record.notes import Note
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
@@ -126,15 +127,16 @@ def own_call(loaded: Loaded, example: Any, number: int | None) -> tuple[OwnCall 
             f"call={number}: {name} calls the model {count:,} times for this input. Pass a number "
             f"from 0 to {count - 1}."
         )
-    call, notes = calls[index], []
+    notes: list[str] = []
     if count > 1:
         others = f"call=0 to call={count - 1}" if count > 2 else f"call={1 - index}"
         seconds = " Seconds are counted from the start of this part." if is_sound(example) else ""
-        notes.append(
+        note = (
             f"{name} calls the model {count:,} times for this input. The record shows call "
             f"{index + 1:,} (call={index}). Pass {others} for other calls.{seconds}"
         )
-    return call, notes
+        notes.append(Note(note, "part of a text"))
+    return calls[index], notes
 
 
 def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
@@ -161,11 +163,15 @@ def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
     )
     if reason:
         without = f", without {settings}" if settings else ""
-        return [
+        note = (
             f"{name} did not prepare this input, because {reason.rstrip('.')}. The record shows "
             f"the input as the tokenizer or processor encodes it{without}."
-        ]
-    return [f"Settings of {name} were not applied: {settings}."] if settings else []
+        )
+    elif settings:
+        note = f"Settings of {name} were not applied: {settings}."
+    else:
+        return []
+    return [Note(note, "part of a text")]
 
 
 def _entry_point(loaded: Loaded, example: Any) -> Callable[[], Any] | None:

@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.reading import Reading
+from attnviz.record.notes import Note
 from attnviz.utils.arguments import whole_number
 
 # Smallest `model_max_length` of a tokenizer that means no limit. Tokenizers without a limit state
@@ -43,7 +44,7 @@ def notes_on_cuts(
     tokenizer may have truncated a text, or other code may have removed ids before the first or
     after the last one of a row. `name` is the kind of the texts for the notes.
     """
-    notes = []
+    notes: list[str] = []
     for ids in map(tuple, rows):
         count = len(ids)
         cut = (one for one in readings if ids in (one.ids[:count], one.ids[-count:]))
@@ -52,10 +53,11 @@ def notes_on_cuts(
         if reading is not None and num_tokens > count:
             is_end = getattr(reading.tokenizer, "truncation_side", "right") == "left"
             side = "last" if is_end or ids != reading.ids[:count] else "first"
-            notes.append(
+            note = (
                 f"The {name} was truncated to the {side} {count:,} of its {num_tokens:,} tokens, "
                 "including special ones."
             )
+            notes.append(Note(note, "part of a text"))
     return notes
 
 

@@ -18,6 +18,7 @@ import torch
 
 from attnviz.extraction.families import FRAME_MASKS, SOUND_TOKEN_IDS, conv_strides, feature_widths
 from attnviz.extraction.tokens.patches import numbered, place_tokens, renamed, runs_of
+from attnviz.record.notes import Note
 from attnviz.record.tokens import Tokens
 
 # Sampling rate (samples per second), and number of samples from one feature vector to the next
@@ -257,7 +258,8 @@ def length_notes(
     kept = (getattr(extractor, "n_samples", None) or 0) / rate
     kept = kept or (getattr(extractor, "max_length", None) or 0) / 100
     if kept and end > kept + 0.1 and (read is None or read < end - 0.1):
-        return [f"The sound lasts {end:.2f}s. The processor keeps the first {kept:.2f}s of it."]
+        note = f"The sound lasts {end:.2f}s. The processor keeps the first {kept:.2f}s of it."
+        return [Note(note, "part of a text")]
     return []
 
 

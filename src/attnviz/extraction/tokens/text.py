@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 from attnviz.extraction.tokens.alignment import Alignment, Span, align, number_words_by, plain
 from attnviz.extraction.tokens.entries import Name, Vocabulary, special_ids
 from attnviz.extraction.tokens.reading import Reading
+from attnviz.record.notes import Note
 from attnviz.record.tokens import Tokens, number_words, quote
 
 # The reading of a token and the token's index in it. None if no reading has the token.
 Origin = tuple[Reading, int] | None
 
 NO_TOKENIZER_NOTE = "No tokenizer was passed: tokens are shown as #id."
-UNKNOWN_NOTE = (
+UNKNOWN_NOTE = Note(
     "The tokenizer knows no part of the text: all its tokens stand for unknown words, which the "
-    "model cannot distinguish."
+    "model cannot distinguish.",
+    "part of a text",
 )
 
 
@@ -270,10 +272,11 @@ def _notes_on_text(reading: Reading, part: _Part, special: Sequence[Name] | None
     if not reading.texts or unread == "":
         return []
     read = "".join("…" if content is None else content for _, content in part.names)
-    return [
+    note = (
         "The tokenizer does not read the text as it is: "
         f"{quote(reading.text.strip())} was read as {quote(read.strip())}."
-    ]
+    )
+    return [Note(note, "part of a text")]
 
 
 def _origins(row: tuple[int, ...], readings: Sequence[Reading], tokenizer: Any) -> list[Origin]:

@@ -31,6 +31,7 @@ from attnviz.record.attention import (
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.linear import LinearAttention, SelectiveAttention
 from attnviz.record.masks import Bias, Mask, from_parts
+from attnviz.record.notes import Note, NoteKind, kind_of
 from attnviz.record.ranks import BlockRanks, IndexerRanks, SummaryRanks
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Tokens
@@ -60,10 +61,12 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     Raise ValueError if too many weights would have to be computed.
     """
     writer = _Writer()
+    kinds = {note: kind for note in record.notes if (kind := kind_of(note))}
     header = {
         "format": FORMAT,
         "model": record.model,
         "notes": list(record.notes),
+        **({"note_kinds": kinds} if kinds else {}),
         **({"classes": msgspec.to_builtins(record.classes)} if record.classes else {}),
         "stacks": [
             {
@@ -135,10 +138,13 @@ def parts_from_arrays(header: _Header, arrays: _Arrays) -> RecordParts:
                 if (gates := arrays.get(f"{fields['name']}/{number}/gates")) is not None
             },
         )
+    notes = msgspec.convert(header["notes"], list[str])
+    # Files of earlier versions have no kinds.
+    kinds = msgspec.convert(header.get("note_kinds", {}), dict[str, NoteKind])
     return {
         "stacks": stacks,
         "model": header["model"],
-        "notes": msgspec.convert(header["notes"], list[str]),
+        "notes": [Note(note, kinds.get(note, "")) for note in notes],
         "images": [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))],
         "classes": msgspec.convert(header.get("classes", []), list[Candidate]),
     }

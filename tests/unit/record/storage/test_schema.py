@@ -28,7 +28,8 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import PackedMask
-from attnviz.record.record import AttentionRecord, load
+from attnviz.record.notes import Note, kind_of
+from attnviz.record.record import AttentionRecord, derive_record, load
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage import schema
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
@@ -131,6 +132,15 @@ def test_spaces_in_the_names_of_keys_come_back(keys: Any, tmp_path: Path) -> Non
     names = record.stack().key_tokens
     assert any(" " in name for name in names)
     assert load(record.save(tmp_path / "x.safetensors")).stack().key_tokens == names
+
+
+def test_notes_keep_their_kinds(tmp_path: Path) -> None:
+    notes = ["how to read it", Note("The text was truncated.", "part of a text")]
+    record = AttentionRecord.from_weights([[[[1.0]]]], ["a"])
+    derive_record(record, record.stacks, notes=notes).save(tmp_path / "r.safetensors")
+    loaded = load(tmp_path / "r.safetensors")
+    assert loaded.notes == tuple(notes)
+    assert [kind_of(note) for note in loaded.notes] == ["", "part of a text"]
 
 
 def test_arrays_that_layers_share_are_saved_once(tmp_path: Path) -> None:
