@@ -551,11 +551,14 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
 
 def is_compiled(modules: Sequence[nn.Module]) -> bool:
     """Whether any of `modules`, or one of their ``forward`` methods, is compiled by torch."""
+    mark, kinds = "_torchdynamo_orig_callable", {type(module) for module in modules}
     return any(
         # Compare the name of the class, because importing this class of torch takes seconds.
-        type(module).__name__ == "OptimizedModule"
-        or module._compiled_call_impl is not None
-        or hasattr(module.forward, "_torchdynamo_orig_callable")
+        kind.__name__ == "OptimizedModule" or hasattr(kind.forward, mark)
+        for kind in kinds
+    ) or any(
+        module._compiled_call_impl is not None
+        or ("forward" in module.__dict__ and hasattr(module.forward, mark))
         for module in modules
     )
 
