@@ -22,11 +22,8 @@ const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
 /** Height of the axis below lying bars, in pixels. */
 export const AXIS_HEIGHT = 16;
-/**
- * Minimum length of a full bar, in pixels, for which the axis has a label "0". With a shorter bar,
- * this label would touch the label at the end of the axis.
- */
-const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
+/** Smallest gap between the label "0" and the label at the end of an axis, in pixels. */
+const LABELS_APART = 1;
 /**
  * Minimum length of a full bar, in pixels, for which the labels of an axis with negative and
  * positive numbers are centred at its two ends. On a shorter axis, they would touch. They are then
@@ -132,7 +129,11 @@ export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[]
   const ends: [number, string][] = both
     ? [-1, 1].map((side) => [side, `${side === direction ? "+" : "−"}${number}`])
     : [[direction, signs ? `±${number}` : number]];
-  const withZero = size >= MIN_LENGTH_WITH_ZERO[standing ? "standing" : "lying"];
+  // Size of half a label along the axis. A standing axis has its labels one above the other.
+  const half = (text: string): number =>
+    (standing ? LABEL_SIZE : measureText(text, fontOf({ size: LABEL_SIZE, font: "text" }))) / 2;
+  const widest = Math.max(...ends.map(([, text]) => half(text)));
+  const withZero = size >= half("0") + widest + LABELS_APART;
   const outwards = both && !standing && size < MIN_LENGTH_CENTRED;
   const label = (text: string, side: number): Mark => {
     const along = zero + side * (outwards ? 2 : size);

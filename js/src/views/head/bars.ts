@@ -34,8 +34,10 @@ import {
 const MIN_ROOM = 40;
 /** Minimum length in pixels of a full bar, even if its number does not fit. */
 const MIN_LENGTH = 8;
-/** Minimum width in pixels of a column of bars with numbers. */
-const MIN_COLUMN = 50;
+/** Minimum width in pixels of a column of bars with numbers. Narrower bars could not be compared. */
+const MIN_COLUMN = 80;
+/** Maximum width in pixels of a column of bars with numbers. */
+const MAX_COLUMN = 190;
 /** Minimum width in pixels of a column with bars and numbers on both sides of its axis. */
 const MIN_SIGNED_COLUMN = 104;
 /**
@@ -86,7 +88,7 @@ function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: Bar
   // Whether each column has its own zero line. Otherwise all columns have the same zero line, and
   // the bars of a token share the room of the token.
   const separate = !standing && (columns.length === 1 || room / columns.length >= minWidth);
-  const width = Math.min(named ? 190 : 150, separate ? room / columns.length : room);
+  const width = Math.min(MAX_COLUMN, separate ? room / columns.length : room);
   const short = standing
     ? layout.step < MIN_LONG_NAME.standing
     : signed || width < MIN_LONG_NAME.lying;

@@ -49,12 +49,12 @@ const SMALL = 480;
 const PREFERRED_LINES = 84;
 /** Minimum width of the area of the lines if bars need the room. */
 const MIN_LINES = 60;
-/** Minimum width of the bars on each side, if both sides have bars of equal width. */
-const MIN_BARS = 72;
-/** Minimum width of bars in a small layout, and of the wider bars if widths are not equal. */
-const MIN_SMALL_BARS = 60;
-/** Width of the bars beside the queries, if bars of equal width do not fit. */
+/** Minimum width of the bars beside the keys. */
+const MIN_BARS = 60;
+/** Minimum width of the bars beside the queries. */
 const SHORT_BARS = 46;
+/** Maximum widths of the bars in a view. */
+const MAX_BARS = { query: 220, key: 440 };
 const MIN_LABEL_STEP = 11;
 const MAX_PATCH = 40;
 /** Maximum ratio of the longer side of a drawn patch to its shorter side. */
@@ -190,24 +190,22 @@ function divideWidth({ width, printed, barSides }: LayoutInput, fixed: number) {
   // Bars are wide only if the lines have a comfortable width. A small view has no room for this.
   const spare = small ? free : besides(clamp(width * 0.29, 110, 340));
   const both = barSides.length > 1;
-  const equal = Math.min(small ? MIN_SMALL_BARS : 300, spare / 2);
-  // Both sides have bars of equal width if these bars are wide enough to be readable.
-  if (both && equal >= (small ? MIN_SMALL_BARS : MIN_BARS)) {
-    const bars = { query: equal, key: equal };
-    return { bars, lines: clamp(besides(2 * equal), MIN_LINES, 520) };
-  }
-  // Otherwise, the bars beside the keys are wider. They are more useful, because they show all
-  // weights of a query, which sum to 1.
-  const short = both && !printed && besides(MIN_LINES) >= 2 * SHORT_BARS ? SHORT_BARS : 0;
-  const long = Math.max(
-    Math.min(MIN_SMALL_BARS, besides(MIN_LINES) - short),
-    Math.min(84, free - short),
-    Math.min(printed ? 300 : 170, spare - short),
-  );
+  // The bars beside the keys are more useful, because they show all weights of a query, which sum to
+  // 1. They have two thirds of the width.
   const bars = {
-    query: both ? short : barSides.includes("query") ? long : 0,
-    key: barSides.includes("key") ? long : 0,
+    query: Math.min(MAX_BARS.query, spare / 3),
+    key: Math.min(MAX_BARS.key, (2 * spare) / 3),
   };
+  if (!both || bars.query < SHORT_BARS) {
+    const short = both && !printed && besides(MIN_LINES) >= 2 * SHORT_BARS ? SHORT_BARS : 0;
+    const long = Math.max(
+      Math.min(MIN_BARS, besides(MIN_LINES) - short),
+      Math.min(84, free - short),
+      Math.min(printed ? 300 : MAX_BARS.key, spare - short),
+    );
+    bars.query = both ? short : barSides.includes("query") ? long : 0;
+    bars.key = barSides.includes("key") ? long : 0;
+  }
   return { bars, lines: clamp(besides(bars.query + bars.key), MIN_LINES, 520) };
 }
 

@@ -88,18 +88,18 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   /**
    * Sides with room for bars. In a vertical layout of the view these are both sides, because bars
    * that appear must not move the tokens under the pointer. In a horizontal layout, room above the
-   * queries would be a blank band, so it exists only while a key is pinned. A figure of a given
-   * width has room only for the bars of its pins.
+   * queries would be a blank band, and beside an image there is little room, so it exists only while
+   * a key is pinned. A figure of a given width has room only for the bars of its pins.
    */
   const barSides = computed<Side[]>(() => {
     const printed = isPrinted(context.figure);
-    const vertical = state.orientation.value === "vertical";
+    const hasRoom = state.orientation.value === "vertical" && !context.image?.beside.value;
     const drawn = loaded.value?.plan;
     const isPinned = (side: Side, index: number | null): boolean =>
       drawn !== undefined && isVisible(drawn.axes[side], index);
     const sides: Side[] = [];
     if (!printed || isPinned("query", token.value)) sides.push("key");
-    if ((!printed && vertical) || isPinned("key", key.value)) sides.push("query");
+    if ((!printed && hasRoom) || isPinned("key", key.value)) sides.push("query");
     return sides;
   });
 
