@@ -124,22 +124,22 @@ def measure_trust(
     (20, True)
     """
     points = corpus.points(stack)
-    count = min(max_queries, points.num_queries)
-    rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
+    num_rows = min(max_queries, points.num_queries)
+    rows = np.random.default_rng(seed).choice(points.num_queries, num_rows, replace=False)
     with torch_threads(1):
         blocks = list(_own_pairs(corpus, stack, layer, heads, np.sort(rows)))
         vectors = corpus.vectors(stack, layer, heads)
         spaces = _Spaces(vectors.queries, vectors.keys, coordinates.float())
-    # The axes are the figures (correlation, recall and its baseline), sum and count, and heads.
-    sums = np.zeros((3, 2, len(heads)))
+    # The axes are sum and count, the figures (correlation, recall and its baseline), and heads.
+    sums = np.zeros((2, 3, len(heads)))
     for block_sums in map_threads(lambda number: _sums(spaces, blocks[number]), len(blocks)):
         sums += block_sums
     results: list[HeadTrust | None] = []
     for index, (head, is_finite) in enumerate(zip(heads, spaces.finite, strict=True)):
         plot, recall, baseline = (
-            total / says if says else None for total, says in sums[:, :, index].tolist()
+            total / count if count else None for total, count in sums[..., index].T.tolist()
         )
-        trust = HeadTrust(head, plot, recall, baseline, count, points.num_queries)
+        trust = HeadTrust(head, plot, recall, baseline, num_rows, points.num_queries)
         results.append(trust if is_finite else None)
     return results
 
@@ -215,7 +215,7 @@ class _Spaces:
 def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
     """Sum each figure over the queries of a block, and count the queries that have the figure.
 
-    The result has the shape (figures, 2, heads). The second axis has the sum and the count.
+    The result has the shape (2, figures, heads). The first axis has the sum and the count.
     """
     rows, keys = block.rows, block.keys
     queries = spaces.queries[:, rows]
@@ -229,17 +229,10 @@ def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
     # Upper bound of ``|q . k|`` for each query q, over all keys k of the head before centring.
     size = (torch.linalg.vector_norm(queries, dim=2) * spaces.longest[:, None]).flatten()[:, None]
     same_position = spaces.same_position.repeat_interleave(len(rows))[:, None]
-    recall, baseline, enough = _recall(products, distances, allowed, size, same_position)
+    recall = _recall(products, distances, allowed, size, same_position)
     correlation = _correlation(products, distances, allowed, size)
-    return np.stack(
-        [
-            torch.stack([torch.where(says, values.double(), 0.0), says.double()])
-            .unflatten(1, (-1, len(rows)))
-            .sum(dim=2)
-            .numpy()
-            for values, says in (correlation, (recall, enough), (baseline, enough))
-        ]
-    )
+    figures = torch.stack([correlation, *recall]).double().unflatten(1, (-1, len(rows)))
+    return np.stack([figures.nansum(dim=2), (~figures.isnan()).sum(dim=2)])
 
 
 def _recall(
@@ -248,17 +241,17 @@ def _recall(
     allowed: torch.Tensor,
     size: torch.Tensor,
     same_position: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the recall of each row, its baseline, and whether the row has more than ten keys.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the recall of each row and its baseline, or NaN unless the row has more than ten keys.
 
     A row is one query of one head. `products` has the products of the query with all keys, and
-    `nearest` has the distances. All three results have the shape (rows,).
+    `nearest` has the distances. Both results have the shape (rows,).
     """
     counts = allowed.sum(dim=1)
     enough = counts > NEIGHBOURS
+    none = torch.full((len(products),), torch.nan)
     if not bool(enough.any()):
-        none = torch.zeros(len(products))
-        return none, none, enough
+        return none, none
     products = products.masked_fill(~allowed, -torch.inf)
     near = (-nearest).masked_fill_(~allowed, -torch.inf)
     same = _TOLERANCE * size
@@ -276,15 +269,16 @@ def _recall(
         closest = _among_first(near[tied_rows], same_position[tied_rows])
         overlap[tied_rows] = (strongest * closest).sum(dim=1)
         max_overlap[tied_rows] = strongest.square_().sum(dim=1)
-    return overlap / max_overlap, NEIGHBOURS**2 / counts / max_overlap, enough
+    recall, baseline = overlap / max_overlap, NEIGHBOURS**2 / counts / max_overlap
+    return torch.where(enough, recall, none), torch.where(enough, baseline, none)
 
 
 def _correlation(
     products: torch.Tensor, distances: torch.Tensor, allowed: torch.Tensor, size: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the correlation between distance and product in each row, and whether it is defined.
+) -> torch.Tensor:
+    """Return the correlation between distance and product in each row, or NaN if it is undefined.
 
-    Both results have the shape (rows,). `products` and `distances` are overwritten.
+    The result has the shape (rows,). `products` and `distances` are overwritten.
     """
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
@@ -300,7 +294,7 @@ def _correlation(
     is_defined = (
         several & (distance_norm > rounding * mean_size) & (product_norm > rounding * size[:, 0])
     )
-    return values.clamp(-1, 1), is_defined & torch.isfinite(values)
+    return torch.where(is_defined & torch.isfinite(values), values.clamp(-1, 1), torch.nan)
 
 
 def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
