@@ -137,14 +137,15 @@ def _layer_replies(
     corpus = answers.corpus
     heads = range(corpus.stack(name).num_heads(layer))
     at: dict[str, Any] = {"stack": name, "layer": layer}
+    options = PlotOptions(name, layer, placing)
     # Number of steps of the progress bar: plots, trust figures, mean weights and strongest keys.
     parts = 4.0
     with part_of("plots", 0, parts):
-        plots = answers.plots(name, layer, heads, placing)
+        plots = answers.plots(options)
     headers, codes = zip(*(plot.reply() for plot in plots), strict=True)
     yield recorded("plot", at, headers, np.stack(codes, axis=1), planes=4)
     with part_of("trust", 1, parts):
-        trust = answers.trust(PlotOptions(name, layer, placing))
+        trust = answers.trust(options)
     yield recorded("trust", at, {"heads": trust})
     with torch_threads(1):
         headers, codes = zip(
@@ -250,7 +251,7 @@ def embedding_figure(
     codes = [
         [
             None if plot.problem else (coded(plot.coordinates)[2].T >> 8).astype(np.intp)
-            for plot in answers.plots(name, layer, heads, placing)
+            for plot in answers.plots(PlotOptions(name, layer, placing), heads)
         ]
         for layer in layers
     ]

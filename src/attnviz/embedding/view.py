@@ -377,7 +377,7 @@ class EmbeddingView(HeadRoles):
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
             with part_of("layers", number, len(stack.layers)):
                 measured = answers.trust(options)
-                plots = answers.plots(self.stack, layer, None, placing, options.dimensions)
+                plots = answers.plots(options)
             rows += [
                 {"layer": layer, "head": head} | (trust or _NO_FIGURES) | {"problem": plot.problem}
                 for head, (trust, plot) in enumerate(zip(measured, plots, strict=True))

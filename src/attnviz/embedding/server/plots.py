@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.placement import Placing, place, principal_components, problems
+from attnviz.embedding.placement import Placed, Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, Metric, ProjectionSettings
 from attnviz.embedding.projection_process import Job, Work
 from attnviz.embedding.server.description import small_plot_stride
@@ -255,30 +255,27 @@ class EmbeddingAnswers:
 
         The bytes have one uint8 code per coordinate, (2, heads, drawn points).
         """
-        plots = self.plots(options.stack, options.layer, None, options.placing)
+        plots = self.plots(options)
         stride = small_plot_stride(len(self.corpus.points(options.stack)))
         codes = np.stack([coded(plot.coordinates)[2][::stride].T >> 8 for plot in plots], axis=1)
-        return {"heads": [{"problem": plot.problem} for plot in plots]}, codes.astype(
-            np.uint8
-        ).tobytes()
+        header: SmallPlotsHeader = {"heads": [{"problem": plot.problem} for plot in plots]}
+        return header, codes.astype(np.uint8).tobytes()
 
     def trust(self, options: PlotOptions) -> list[dict[str, Any] | None]:
         """Measure the trust figures of the current plots of one head, or of all heads of a layer.
 
         An entry is None if the head has no plot by this method yet, or if the plot has a problem.
         """
-        stack, layer, head = options.stack, options.layer, options.head
-        heads = self._heads(stack, layer) if head is None else [head]
+        each = {head: replace(options, head=head) for head in self._heads(options)}
         if options.method != "pca":
-            plots = {head: self.plot(replace(options, head=head), start=False) for head in heads}
+            plots = {head: self.plot(own, start=False) for head, own in each.items()}
             projected = {head: plot for head, plot in plots.items() if plot.is_projected}
-            return list(map(self._measure(stack, layer, projected).get, heads))
-        keys = {head: replace(options, head=head).key for head in heads}
-        missing = [head for head in heads if keys[head] not in self._trust]
-        components = self.plots(stack, layer, missing, options.placing, options.dimensions)
-        measured = self._measure(stack, layer, dict(zip(missing, components, strict=True)))
-        self._trust |= {keys[head]: measured.get(head) for head in missing}
-        return [self._trust[key] for key in keys.values()]
+            return list(map(self._measure(options, projected).get, each))
+        missing = [head for head, own in each.items() if own.key not in self._trust]
+        components = zip(missing, self.plots(options, missing), strict=True)
+        measured = self._measure(options, dict(components))
+        self._trust |= {each[head].key: measured.get(head) for head in missing}
+        return [self._trust[own.key] for own in each.values()]
 
     def norms(
         self, stack: str, layer: int, head: int, top: int = TOP_CODE
@@ -293,31 +290,22 @@ class EmbeddingAnswers:
         codes = np.rint(np.clip(shares, 0.0, 1.0) * top)
         return {"low": low, "high": high, "top": top}, codes.astype("<u2" if top > 255 else "u1")
 
-    def plots(
-        self,
-        stack: str,
-        layer: int,
-        heads: Sequence[int] | None,
-        placing: Placing,
-        dimensions: Dimensions = 2,
-    ) -> list[Plot]:
+    def plots(self, options: PlotOptions, heads: Sequence[int] | None = None) -> list[Plot]:
         """Return plots of some heads by principal components. Compute those that are not cached.
 
-        If `heads` is None, return the plots of all heads of the layer.
+        The default of `heads` is the head of `options`, or all heads of the layer.
         """
         if heads is None:
-            heads = self._heads(stack, layer)
-        options = PlotOptions(stack, layer, placing, dimensions=dimensions)
-        keys = {head: replace(options, head=head).key for head in heads}
+            heads = self._heads(options)
+        keys = {head: replace(options, head=head, method="pca").key for head in heads}
         cached = {head: self._plots.get(key) for head, key in keys.items()}
         missing = [head for head, plot in cached.items() if plot is None]
-        points = self.corpus.points(stack)
-        attention = self.corpus.attention(stack, layer, points.texts[0])
+        points = self.corpus.points(options.stack)
+        attention = self.corpus.attention(options.stack, options.layer, points.texts[0])
         together = max(1, _PLACED_AT_ONCE // (len(points) * attention.queries.shape[2]))
         for start in range(0, len(missing), together):
             chunk = missing[start : start + together]
-            made = self._components(stack, layer, chunk, placing, dimensions)
-            for head, plot in zip(chunk, made, strict=True):
+            for head, plot in zip(chunk, self._components(options, chunk), strict=True):
                 cached[head] = self._plots[keys[head]] = plot
             report("plots", start + len(chunk), len(missing), "head")
         return [plot for plot in cached.values() if plot is not None]
@@ -334,9 +322,7 @@ class EmbeddingAnswers:
         If `wait` is True, the projection is started or restarted in any case, and this method
         returns only when it is done. RuntimeError is raised if it fails or is cancelled.
         """
-        stack, layer, placing = request.stack, request.layer, request.placing
-        heads = [cast("int", request.head)]
-        [components] = self.plots(stack, layer, heads, placing, request.dimensions)
+        [components] = self.plots(request)
         if request.method == "pca":
             return components
         key = request.key
@@ -347,7 +333,7 @@ class EmbeddingAnswers:
             return replace(components, work=Work("failed", 0, 0, str(components.problem)))
 
         def points() -> Floats:
-            placed = place(self.corpus, stack, layer, placing, heads)
+            placed = self._place(request, self._heads(request))
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
         if wait:
@@ -366,15 +352,18 @@ class EmbeddingAnswers:
             self._plots[key] = plot
         return plot
 
-    def _heads(self, stack: str, layer: int) -> Sequence[int]:
-        return range(self.corpus.stack(stack).num_heads(layer))
+    def _heads(self, options: PlotOptions) -> Sequence[int]:
+        if options.head is not None:
+            return [options.head]
+        return range(self.corpus.stack(options.stack).num_heads(options.layer))
 
-    def _components(
-        self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int
-    ) -> list[Plot]:
+    def _place(self, options: PlotOptions, heads: Sequence[int]) -> Placed:
+        return place(self.corpus, options.stack, options.layer, options.placing, heads)
+
+    def _components(self, options: PlotOptions, heads: Sequence[int]) -> list[Plot]:
         with torch_threads(1):
-            placed = place(self.corpus, stack, layer, placing, heads)
-            made = principal_components(placed, dimensions)
+            placed = self._place(options, heads)
+            made = principal_components(placed, options.dimensions)
             reasons = problems(placed)
         return [
             Plot(
@@ -389,7 +378,7 @@ class EmbeddingAnswers:
         ]
 
     def _measure(
-        self, stack: str, layer: int, plots: Mapping[int, Plot]
+        self, options: PlotOptions, plots: Mapping[int, Plot]
     ) -> dict[int, dict[str, Any]]:
         """Measure the trust figures of the plots of some heads, as JSON values by head.
 
@@ -397,6 +386,7 @@ class EmbeddingAnswers:
         """
         # `_MAX_PAIRS` limits the number of queries. With many keys per query, fewer queries give
         # equally exact figures.
+        stack, layer = options.stack, options.layer
         num_keys = self.corpus.points(stack).num_keys
         max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
         figures: dict[int, dict[str, Any]] = {}
