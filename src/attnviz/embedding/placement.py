@@ -178,12 +178,11 @@ def problems(placed: Placed) -> list[str | None]:
     >>> problems(place(av.Corpus([record]), "self", 0))
     [None, None]
     """
-    finite = _finite_heads(placed.queries, placed.keys)
     return [
-        _problem(queries, keys)
-        if fine
-        else "queries or keys are not finite numbers, or too large to measure distances"
-        for queries, keys, fine in zip(placed.queries, placed.keys, finite.tolist(), strict=True)
+        "queries or keys are not finite numbers, or too large to measure distances"
+        if np.isnan(factor)
+        else _problem(queries, keys)
+        for queries, keys, factor in zip(placed.queries, placed.keys, placed.factors, strict=True)
     ]
 
 
@@ -218,16 +217,16 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     >>> plots.coordinates.shape
     torch.Size([2, 6, 2])
     """
-    num_heads, num_queries, size = placed.queries.shape
-    num_points = num_queries + placed.keys.shape[1]
-    finite = _finite_heads(placed.queries, placed.keys)
-    coordinates = torch.zeros(num_heads, num_points, dimensions)
-    covariances = torch.zeros(num_heads, size, size, dtype=torch.float64)
+    points = torch.cat([placed.queries, placed.keys], dim=1)
+    num_heads, num_points, size = points.shape
     num_directions = min(dimensions, size)
-    for head in torch.nonzero(finite).flatten().tolist():
-        for centred in _centred(placed, head):
-            covariances[head] += (centred.T @ centred).double()
-    values, vectors = torch.linalg.eigh(covariances)
+    finite = torch.from_numpy(np.isfinite(placed.factors))
+    # After the division by the largest entry, entries are at most 2, and squares cannot overflow.
+    unit = points.abs().amax(dim=(1, 2), keepdim=True)
+    unit[unit == 0] = 1
+    centred = points.sub_(points.mean(dim=1, keepdim=True)).div_(unit)
+    centred[~finite] = 0
+    values, vectors = torch.linalg.eigh((centred.mT @ centred).double())
     values = values.flip(-1).clamp_min_(0)
     directions = vectors.flip(-1)[..., :num_directions]
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
@@ -235,36 +234,14 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     total = values.sum(dim=1, keepdim=True)
     # `total` is the sum of the squared distances from the mean. If it is at most this bound, the
     # points differ only by rounding errors and count as equal.
-    total[total <= num_points * _ROUNDING**2] = 0
+    total[total <= num_points * _ROUNDING**2] = torch.inf
     explained = torch.zeros(num_heads, dimensions, dtype=torch.float64)
-    explained[:, :num_directions] = values[:, :num_directions] / total.masked_fill(
-        total == 0, torch.inf
-    )
-    for head in range(num_heads):
-        if not finite[head]:
-            coordinates[head], explained[head] = torch.nan, torch.nan
-        elif total[head] > 0:
-            unit = _largest(placed, head)
-            plotted = [vectors @ directions[head].float() for vectors in _centred(placed, head)]
-            coordinates[head, :, :num_directions] = torch.cat(plotted).mul_(unit)
+    explained[:, :num_directions] = values[:, :num_directions] / total
+    coordinates = torch.zeros(num_heads, num_points, dimensions)
+    coordinates[..., :num_directions] = (centred @ directions.float()).mul_(unit)
+    coordinates[torch.isinf(total[:, 0])] = 0
+    coordinates[~finite], explained[~finite] = torch.nan, torch.nan
     return Plots(coordinates, explained.numpy())
-
-
-def _largest(placed: Placed, head: int) -> float:
-    """Return the largest absolute entry of a head's queries and keys, or 1 if all entries are 0."""
-    both = placed.queries[head], placed.keys[head]
-    return max(float(torch.stack(torch.aminmax(points)).abs().max()) for points in both) or 1.0
-
-
-def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a head's queries and keys minus their common mean, scaled to entries of at most 2.
-
-    The squares of such entries cannot overflow.
-    """
-    queries, keys = placed.queries[head], placed.keys[head]
-    mean = (queries.sum(dim=0) + keys.sum(dim=0)) / (len(queries) + len(keys))
-    unit = _largest(placed, head)
-    return (queries - mean).div_(unit), (keys - mean).div_(unit)
 
 
 def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
