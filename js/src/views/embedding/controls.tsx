@@ -131,30 +131,27 @@ function ProjectingControls({ context: { state } }: Pick<EmbeddingProps, "contex
         <NumberField
           label="Perplexity"
           title="Approximate number of neighbours that stay near each point"
-          value={state.perplexity.value}
           min={2}
           max={1000}
-          onChange={(perplexity) => assign(state, { perplexity })}
+          {...bound(state.perplexity)}
         />
       )}
       {method === "umap" && (
         <NumberField
           label="Neighbours"
           title="Number of neighbours that stay near each point"
-          value={state.neighbors.value}
           min={2}
           max={1000}
-          onChange={(neighbors) => assign(state, { neighbors })}
+          {...bound(state.neighbors)}
         />
       )}
       {method !== "pca" && (
         <NumberField
           label="Seed"
           title="The same seed gives the same plot. Another seed shows which parts of it are random"
-          value={state.seed.value}
           min={0}
           max={2 ** 32 - 1}
-          onChange={(seed) => assign(state, { seed })}
+          {...bound(state.seed)}
         />
       )}
     </>

@@ -50,9 +50,8 @@ export function createEmbeddingStore(context: Context) {
   const neighbourOf = (layers: number, heads: number): HeadIndex | null => {
     const [stack, from] = [record.selection.value?.stack, head.value];
     if (!stack || !from) return null;
-    const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
-    const row = clip(stack.layers.indexOf(from.layer) + layers, stack.layers.length);
-    const layer = stack.layers[row] as number;
+    const at = stack.layers.indexOf(from.layer) + layers;
+    const layer = stack.layers[clip(at, stack.layers.length)] as number;
     return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
   };
 
@@ -143,6 +142,11 @@ export function createEmbeddingStore(context: Context) {
       if (to) assign(state, { layer: to.layer, heads: [to.head] });
     },
   };
+}
+
+/** Return the index `at`, or the nearest one of `count` entries. */
+export function clip(at: number, count: number): number {
+  return Math.max(0, Math.min(count - 1, at));
 }
 
 export type EmbeddingStore = ReturnType<typeof createEmbeddingStore>;

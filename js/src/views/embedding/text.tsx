@@ -1,8 +1,8 @@
 /** The pane with the text of the chosen point, as running text that is shaded by weights. */
 
-import { effect, useSignal } from "@preact/signals";
+import { useSignal, useSignalEffect } from "@preact/signals";
 import { Fragment } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { patchIn } from "../../draw/patches";
 import { windowAround } from "../../ui/axis";
 import { rgbOf } from "../../ui/colors/palette";
@@ -214,19 +214,12 @@ function Running(props: RunningProps) {
   };
 
   // The pointer on the plot passes over many points. Changing a class is faster than rendering.
-  useEffect(
-    () =>
-      effect(() => {
-        const over = store.hovered.value;
-        for (const element of box.current?.querySelectorAll(".av-token-over") ?? [])
-          element.classList.remove("av-token-over");
-        if (over === null || !isShown(over)) return;
-        box.current
-          ?.querySelector(`[data-at="${corpus.positionOf(over)}"]`)
-          ?.classList.add("av-token-over");
-      }),
-    [text, corpus],
-  );
+  useSignalEffect(() => {
+    const over = store.hovered.value;
+    const at = over !== null && isShown(over) ? String(corpus.positionOf(over)) : null;
+    for (const token of box.current?.querySelectorAll<HTMLElement>("[data-at]") ?? [])
+      token.classList.toggle("av-token-over", token.dataset.at === at);
+  });
 
   if (all.length === 0) return <p class="av-muted">None of its tokens are among the points.</p>;
   return (

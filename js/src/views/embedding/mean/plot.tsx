@@ -8,7 +8,7 @@ import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
 import { assign, same } from "../../../ui/view/state";
 import { sentenceOf } from "../captions";
 import { headShortcuts } from "../plot/plot";
-import type { EmbeddingProps } from "../store";
+import { clip, type EmbeddingProps } from "../store";
 import {
   type Bin,
   binAt,
@@ -34,7 +34,6 @@ export function meanShortcuts({ context, store }: EmbeddingProps): Shortcut[] {
       const from = mean.hovered.peek();
       if (!aggregate) return;
       const step = shiftKey ? 8 : 1;
-      const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
       // The first key press shows the cursor in the first bin, without moving it.
       mean.hovered.value = {
         row: from ? clip(from.row + step * down, aggregate.rows) : 0,
