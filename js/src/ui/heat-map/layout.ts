@@ -404,6 +404,12 @@ export function middleOf(layout: Layout, side: Side, token: number): number {
   return start + pixelOf(layout.viewport.axes[side], token);
 }
 
+/** Return the centre of a row (or column) of cells, in pixels. */
+export function cellMiddle(layout: Layout, side: Side, cell: number): number {
+  const [start] = spanOf(layout, side);
+  return start + (cell + 0.5) * layout.viewport.axes[side].cell;
+}
+
 /** Return the position of the upper edge of a query, or of the left edge of a key, in pixels. */
 export function borderOf(layout: Layout, side: Side, token: number): number {
   const [start] = spanOf(layout, side);

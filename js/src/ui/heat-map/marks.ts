@@ -56,6 +56,7 @@ import { fitLabel } from "../text/labels";
 import {
   AXIS_NAME,
   borderOf,
+  cellMiddle,
   GAP,
   type Layout,
   labelOf,
@@ -216,8 +217,8 @@ function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {
     const color = ground.map(
       (below, part) => (pixels[4 * i + part] as number) * opacity + below * (1 - opacity),
     ) as [number, number, number];
-    const x = layout.left + ((i % grid.columns) + 0.5) * columns.cell;
-    const y = layout.top + (Math.floor(i / grid.columns) + 0.5) * rows.cell;
+    const x = cellMiddle(layout, "key", i % grid.columns);
+    const y = cellMiddle(layout, "query", Math.floor(i / grid.columns));
     const fill = luminance(color) > 0.238 ? "#16181d" : "#ffffff";
     marks.push(textMark(text, x, y, fill, NUMBER_SIZE, { align: "middle" }));
   });
@@ -425,7 +426,6 @@ function tickLabels(
   const { tickWidth, indexed } = layout.labels[side];
   const apart = NAMES_APART[side];
   const end = labelsEnd(layout, side);
-  const [start] = spanOf(layout, side);
   const limit = isKey ? MAX_LIFTED_KEY : layout.left - GAP - 2;
   /** Return half the size of a name along the axis, and its position inside the plot. */
   const placed = (text: string, at: number, size: number, bold = false) => {
@@ -441,7 +441,7 @@ function tickLabels(
     const text = spanLabel(axis.tokens, tokens, {
       ...{ limit, indexed, size: LIFTED_SIZE, bold: true },
     });
-    const middle = start + (cell + 0.5) * axis.cell;
+    const middle = cellMiddle(layout, side, cell);
     const fill = strongFill(heatMap, cell === pinned);
     const patch =
       axis.level === 0 ? patchLabel(heatMap, side, tokens[0], fill, HIGHLIGHTED_PATCH_SIZE) : null;
@@ -529,7 +529,7 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const title = (text: string, down: number): Mark =>
     textMark(text, x, y + down, palette.muted, EFFECT_SIZE, { align: "end" });
   const bars = columns.groups.map((tokens, cell) => ({
-    middle: layout.left + (cell + 0.5) * columns.cell,
+    middle: cellMiddle(layout, "key", cell),
     value: tokenEffect(effects, tokens),
   }));
   const start = layout.top - numbers;
@@ -603,7 +603,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     // A number at a bar is one weight, which the caption may have too, however the cells are pooled.
     const range = tokens.map((token) => Math.max(0, indexIn(line.window, token)));
     const value = pool(line.values.subarray(...range), "max");
-    const middle = first + (cell + 0.5) * axis.cell;
+    const middle = cellMiddle(layout, otherSide(side), cell);
     const color = signs ? inkColor(signs, value) : palette.neutral;
     return { position: cell, value, middle, from: middle - thick / 2, thick, color };
   });

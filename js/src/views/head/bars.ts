@@ -222,10 +222,7 @@ function headingMarks(
   const title = fitLabel(fitText(titles, width), width, TITLE_FONT, measureText).text;
   const shared = [`${columns.length} heads; number: the strongest`, "number: the strongest"];
   // If "mean of 12 heads" does not fit, the heading is "mean".
-  const shortened = (name: string): string =>
-    columns.length === 1
-      ? fitText([name, name.replace(/ of .*/, "")], width)
-      : name.replace("head ", room.width < 62 ? "h " : "head ");
+  const shortened = (name: string): string => fitText([name, name.replace(/ of .*/, "")], width);
   const names = room.separate
     ? columns.map(({ name, color }) => ({ name: shortened(name), color }))
     : [{ name: fitText([...shared, "strongest"], width), color: palette.muted }];
