@@ -53,4 +53,22 @@ describe("imports", () => {
     });
     expect(across).toEqual([]);
   });
+
+  it("of folders of ui have no circle", () => {
+    const folderOf = (file: string): string | undefined => /^ui\/([^/]+)\//.exec(file)?.[1];
+    const uses = new Map<string, Set<string>>();
+    for (const [file, target] of imports) {
+      const [from, to] = [folderOf(file), folderOf(target)];
+      if (from && to && from !== to) uses.set(from, (uses.get(from) ?? new Set()).add(to));
+    }
+    expect(uses.get("frame")).toContain("view");
+    // Remove folders that use no other of the remaining folders, until none is left.
+    for (let free = [""]; free.length > 0; ) {
+      free = [...uses.keys()].filter(
+        (name) => ![...(uses.get(name) ?? [])].some((to) => uses.has(to)),
+      );
+      for (const name of free) uses.delete(name);
+    }
+    expect(Object.fromEntries(uses)).toEqual({});
+  });
 });

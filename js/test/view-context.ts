@@ -2,6 +2,7 @@ import { signal } from "@preact/signals";
 import { onTestFinished } from "vitest";
 import type { Source } from "../src/client/source";
 import { PALETTES, type ThemeName } from "../src/ui/colors/palette";
+import { FEATURES } from "../src/ui/frame/define-view";
 import type { ViewContext } from "../src/ui/view/define-view";
 import { createHistory } from "../src/ui/view/history";
 import { createOldPicture } from "../src/ui/view/old-picture";
@@ -26,7 +27,14 @@ export function setUpView<State extends RecordState>(
   onTestFinished(() => controller.abort());
   const state = makeSignals<State>(fields);
   const common = state as unknown as Signals<RecordState>;
-  const record = createRecordStore(source, common, controller.signal);
+  const record = createRecordStore(
+    source,
+    common,
+    controller.signal,
+    signal(""),
+    undefined,
+    FEATURES,
+  );
   const context: ViewContext<State> = {
     root: document.createElement("div"),
     source,

@@ -11,8 +11,8 @@ import {
   tokenText,
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
-import { csvText } from "../../src/ui/exports/csv";
 import { quoted } from "../../src/ui/text/captions";
+import { csvText } from "../../src/ui/text/csv";
 import { fitLabel } from "../../src/ui/text/labels";
 
 /** Write marks as SVG, parse it with a strict XML parser, and return the root element. */

@@ -4,7 +4,7 @@
  */
 
 import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
-import { renderAtOnce } from "../exports/printing";
+import { renderAtOnce } from "../../draw/printing";
 import type { ThemeName } from "./palette";
 
 /**

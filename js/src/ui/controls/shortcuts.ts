@@ -5,8 +5,19 @@
 import type { RecordContext } from "../view/define-view";
 import { atLayer } from "../view/model-layers";
 import { assign } from "../view/state";
-import { chooseHead } from "./heads";
 import type { Shortcut } from "./keys";
+
+/**
+ * Choose only this head if `single` is true. Otherwise add it to the chosen heads, or remove it if
+ * it is chosen.
+ */
+export function chooseHead({ common }: RecordContext, head: number, single: boolean): void {
+  // Read the state, not the heads of the last rendering. The second click of a double click may
+  // come before the first click is rendered.
+  const now = common.heads.peek();
+  const toggled = now.includes(head) ? now.filter((other) => other !== head) : [...now, head];
+  assign(common, { heads: single ? [head] : toggled });
+}
 
 /**
  * Return the shortcuts that choose the layer and the heads.

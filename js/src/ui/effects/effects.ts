@@ -1,12 +1,13 @@
 /**
  * Effects: signed numbers, one per head or per key, that are drawn as bars from a zero line. The
  * bars of all heads of a stack (a group of attention layers) have one scale, and the bars of all
- * keys another. A full bar has the value `EffectScale.end`. All functions are pure.
+ * keys another. A full bar has the value `EffectScale.end`.
  *
  * Scores are numbers per head or key that the user passes under a name. Scores of heads are effects
  * if they have a description or numbers of both signs. Scores of keys are always effects.
  */
 
+import { computed } from "@preact/signals";
 import type { Range, StackDescription } from "../../client/protocol";
 import type { HEAD_ORDER_TRAITS, StateOf, TOKEN_SCORES_TRAITS } from "../../client/traits";
 import { measureText } from "../../draw/canvas";
@@ -24,7 +25,9 @@ import {
   written,
   writtenSmall,
 } from "../text/captions";
-import { baseName } from "../what-if/changed-run";
+import { baseName } from "../view/model-layers";
+import type { RecordStore } from "../view/record";
+import { follow } from "../view/state";
 
 type ScoreState = StateOf<typeof HEAD_ORDER_TRAITS> & StateOf<typeof TOKEN_SCORES_TRAITS>;
 
@@ -337,4 +340,27 @@ export function effectColumns(effects: TokenEffects | null) {
     names: [scoreColumn(name, "key score"), ...(note ? ["key_score_measure"] : [])],
     cells: (keys: Range) => [tokenEffect(effects, keys), ...(note ? [note] : [])],
   };
+}
+
+function createEffects({ state, selection }: RecordStore) {
+  const stack = computed(() => selection.value?.stack ?? null);
+  return {
+    /** Scores that are drawn as one bar for each head. null if the stack has no such scores. */
+    heads: computed(() => {
+      const { order, scores, score_notes, score_errors } = state;
+      const values = follow({ order, scores, score_notes, score_errors });
+      return stack.value && headEffectsOf(stack.value, values);
+    }),
+    /** Scores that are drawn as one bar for each key. null if the stack has none. */
+    tokens: computed(() => {
+      const { token_scores, token_score_notes, token_score } = state;
+      const values = follow({ token_scores, token_score_notes, token_score });
+      return stack.value && tokenEffectsOf(stack.value, values);
+    }),
+  };
+}
+
+/** Return the effects that a view shows. */
+export function effectsOf(record: RecordStore): ReturnType<typeof createEffects> {
+  return record.part(createEffects);
 }

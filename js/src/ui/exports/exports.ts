@@ -12,15 +12,15 @@ import type { ExportedFile } from "../../client/source";
 import { toPng } from "../../draw/canvas";
 import { type Captions, composeFigure, type Figure, type FigureParts } from "../../draw/figure";
 import { FigureError, type ImageContent } from "../../draw/figure-request";
+import { printPicture } from "../../draw/printing";
 import { toSvg } from "../../draw/svg";
 import type { MenuEntry } from "../controls/menu";
 import { changedMark, laterInWords } from "../text/captions";
+import { withColumn } from "../text/csv";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { valuesOf } from "../view/state";
-import { withColumn } from "./csv";
 import { saveFile } from "./offered-file";
-import { printPicture } from "./printing";
 
 /**
  * Names and functions that a view provides for its exports. The functions may request data that the

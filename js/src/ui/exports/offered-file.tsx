@@ -7,14 +7,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Chip } from "../controls/fields";
 import { runKey } from "../controls/keys";
-
-export interface OfferedFile {
-  name: string;
-  /** Sentences for the reader: why the box is shown, and how to save the file. */
-  words: string;
-  /** Text of the file (CSV, SVG or HTML), or its data URL if it is a PNG. */
-  content: { text: string } | { picture: string };
-}
+import type { OfferedFile } from "../view/define-view";
 
 /**
  * Return whether the page may download files. The result is false if the sandbox of an iframe

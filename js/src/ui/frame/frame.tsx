@@ -11,24 +11,24 @@ import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/sign
 import { type ComponentChildren, Fragment } from "preact";
 import type { StackDescription } from "../../client/protocol";
 import { bound, Choice } from "../controls/fields";
-import { HeadStrip, HeadTools } from "../controls/heads";
 import type { Shortcut } from "../controls/keys";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
+import { effectsOf } from "../effects/effects";
 import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, PredictedClasses, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
-import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
+import { HeadStrip, HeadTools } from "../head-grid/head-strip";
+import { headOrderOf } from "../head-grid/order";
 import { hasPair, pairChoices } from "../pairs";
-import { changedMark, embeddedInWords, stackName } from "../text/captions";
+import { BY_PIN, changedMark, embeddedInWords, orderLabel, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
-import { atLayer, firstSiblings, layerText } from "../view/model-layers";
+import { atLayer, baseName, firstSiblings, layerText } from "../view/model-layers";
 import { selectionInWords } from "../view/old-picture";
 import { openingInWords } from "../view/opening";
 import { isGenerating, type RecordState, type Selection } from "../view/record";
 import { assign } from "../view/state";
-import { baseName } from "../what-if/changed-run";
 import { ExportProgress, GenerationProgress, Passing, Standing } from "./messages";
 
 export interface ViewFrameProps<S extends RecordState> {
@@ -249,6 +249,7 @@ function SelectionControls<S extends RecordState>(
   const single = props.choose === "head";
   const strip = <HeadStrip {...{ context, selection, single, onHover: props.onHover }} />;
   const { layers, modelLayer } = selection;
+  const { roles, roleOf } = headOrderOf(record);
   const choose = (layer = modelLayer): void => assign(state, atLayer(selection, layer));
   return context.controls.value === "compact" ? (
     <div class="av-row av-compact-place">
@@ -264,11 +265,11 @@ function SelectionControls<S extends RecordState>(
     <>
       <Layers layers={layers} layer={modelLayer} width={context.width.value} onChange={choose} />
       {strip}
-      {record.roles.value && (
+      {roles.value && (
         <RoleLine
           layer={selection.layer}
           heads={single ? selection.heads.slice(0, 1) : selection.heads}
-          of={(head) => record.roleOf({ layer: selection.layer, head })}
+          of={(head) => roleOf({ layer: selection.layer, head })}
         />
       )}
     </>
@@ -305,7 +306,8 @@ export function OrderControl({ context }: { context: RecordContext }) {
     .filter(([, byStack]) => byStack[baseName(stack)])
     .map(([name]) => name);
   const patterns = stack.patterns.filter((name) => !scoreNames.includes(name));
-  const byRole = context.record.roles.value && !scoreNames.includes(BY_ROLE) ? [BY_ROLE] : [];
+  const { roles, byRole: isByRole } = headOrderOf(context.record);
+  const byRole = roles.value && !scoreNames.includes(BY_ROLE) ? [BY_ROLE] : [];
   const names = [BY_PIN, ...byRole, ...scoreNames, ...patterns];
   const order = names.includes(state.order.value) ? state.order.value : "number";
   return (
@@ -322,7 +324,7 @@ export function OrderControl({ context }: { context: RecordContext }) {
       {order === BY_PIN && selection.token === null && (
         <span class="av-muted">pin a query token, or a query and a key</span>
       )}
-      {order !== "number" && !context.record.byRole.value && (
+      {order !== "number" && !isByRole.value && (
         <label class="av-field">
           <span>from</span>
           <input
@@ -330,7 +332,7 @@ export function OrderControl({ context }: { context: RecordContext }) {
             type="number"
             step="0.05"
             aria-label={`Minimum ${
-              order === context.record.headEffects.value?.name ? "size" : "score"
+              order === effectsOf(context.record).heads.value?.name ? "size" : "score"
             }, ${orderLabel(order)}`}
             value={state.min_score.value ?? ""}
             placeholder="all"
@@ -350,7 +352,7 @@ export function OrderControl({ context }: { context: RecordContext }) {
  * as bars. Render nothing in a pane, or if the stack has fewer than two kinds of these scores.
  */
 export function TokenScoreControl({ context }: { context: RecordContext }) {
-  const effects = context.record.tokenEffects.value;
+  const effects = effectsOf(context.record).tokens.value;
   if (context.embedded || !effects || effects.names.length < 2) return null;
   return (
     <Choice

@@ -10,9 +10,9 @@ import { isolated, tokenText } from "../../draw/marks";
 import { bound, StepSlider, Switch } from "../controls/fields";
 import { formatProbability, quotedAt } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
+import { baseName } from "../view/model-layers";
 import { isGenerating, type RecordState, type RecordStore } from "../view/record";
 import { assign } from "../view/state";
-import { baseName } from "../what-if/changed-run";
 
 /**
  * Move the window of visible tokens so that it contains the pinned query, after each change of the

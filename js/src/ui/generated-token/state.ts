@@ -8,6 +8,8 @@
 
 import type { Prediction, TokenList } from "../../client/protocol";
 import { formatProbability, quoted } from "../text/captions";
+import type { Feature } from "../view/record";
+import { assign, valuesOf } from "../view/state";
 
 /**
  * Chosen token of the answer, and the query whose row of weights the view shows for it. This query
@@ -86,3 +88,28 @@ export function predictingInWords(
     ? `, predicting ${quoted(prediction.token.text)} (${formatProbability(prediction.token.probability)}),`
     : "";
 }
+
+/** Feature of views that keeps the fields of the cursor in agreement (see `settled`). */
+export const GENERATED_TOKEN: Feature = {
+  start: ({ state, selection, live, ended }) => {
+    const { token, prediction, as_query } = state;
+    let cursor: Cursor | null = null;
+    const settleCursor = (): void => {
+      const current = selection.peek();
+      if (!current || ended.aborted) return;
+      const now = valuesOf({ token, prediction, as_query });
+      cursor = settled(current.queries.predictions ?? [], cursor, now);
+      assign(state, cursor);
+    };
+    live(() => {
+      for (const dependency of [selection, state.token, state.prediction, state.as_query])
+        dependency.value;
+      // A change of `as_query` moves the pinned query, `token`. A linked view must receive `as_query`
+      // before `token`, so set `token` in a microtask, which runs after all listeners of the first
+      // change.
+      queueMicrotask(settleCursor);
+      return undefined;
+    });
+    return {};
+  },
+};

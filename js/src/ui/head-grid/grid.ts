@@ -9,7 +9,7 @@ import { countHeads, headsOf, type Scores } from "../../client/source";
 import type { MODEL_VIEW_TRAITS, StateOf } from "../../client/traits";
 import { rankOf } from "../effects/effects";
 import type { ModelLayer } from "../view/model-layers";
-import { baseName } from "../what-if/changed-run";
+import { baseName } from "../view/model-layers";
 
 /**
  * Heads that a view may show: head numbers for all layers, or head numbers by layer number. In the

@@ -2,8 +2,9 @@
 
 import { headName, quantityOf, quotedAt, stackName, written } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
+import { baseName } from "../view/model-layers";
 import { assign } from "../view/state";
-import { baseName } from "../what-if/changed-run";
+import { headOrderOf } from "./order";
 
 /** Maximum number of heads in the sentence. */
 const MAX_NAMED = 4;
@@ -32,7 +33,7 @@ export function strongestHeads(
 export function PinnedHeads({ context }: { context: RecordContext }) {
   const { record, common } = context;
   const selection = record.selection.value;
-  const scores = record.pinnedScores.value;
+  const scores = headOrderOf(record).pinnedScores.value;
   if (!selection || selection.token === null || selection.key === null || !scores) return null;
   const heads = strongestHeads(selection.stack.layers, scores);
   const from = quotedAt(selection.queries.text, selection.token);

@@ -7,18 +7,10 @@ import type { Range, StackDescription } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
 import { headsOf, type Scores, type Source } from "../../client/source";
 
-/** Name of the order of heads by their weight at the pinned tokens. */
-export const BY_PIN = "pinned";
-
 /** Index of the pinned query token, and of the pinned key token or null if no key is pinned. */
 export interface Pin {
   query: number;
   key: number | null;
-}
-
-/** Return the name that captions use for an order of heads. */
-export function orderLabel(order: string): string {
-  return order === BY_PIN ? "weight of the pinned tokens" : order;
 }
 
 /**

@@ -23,7 +23,6 @@ import {
 } from "../axis";
 import { LOG_FLOOR } from "../colors/color-scales";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
-import { roundedUp } from "../exports/csv";
 import { predictingInWords } from "../generated-token/state";
 import { gatesInWords } from "../head-grid/gates";
 import { pairInWords } from "../pairs";
@@ -54,8 +53,10 @@ import {
   withWay,
   writtenAmong,
 } from "../text/captions";
+import { roundedUp } from "../text/csv";
+import { baseName } from "../view/model-layers";
 import type { Selection } from "../view/record";
-import { baseName, changedInWords } from "../what-if/changed-run";
+import { changedInWords } from "../what-if/changed-run";
 import { type HeatMap, hatchesCells, type Line, notChosenCells } from "./marks";
 import type { Grid } from "./tiles";
 import { isPooled, isWhole, type Viewport } from "./viewport";

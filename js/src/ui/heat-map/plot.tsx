@@ -8,7 +8,6 @@ import { type BySide, bySide, type Side, tokenAt, tokensAt } from "../axis";
 import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
-import { roundedTo, writtenError } from "../exports/csv";
 import { useGestures } from "../plot/gestures";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useZoomWheel } from "../plot/wheel";
@@ -22,6 +21,7 @@ import {
   written,
   writtenSmall,
 } from "../text/captions";
+import { roundedTo, writtenError } from "../text/csv";
 import type { ViewContext } from "../view/define-view";
 import { assign, same } from "../view/state";
 import { nothingInWords, pooledInWords, sentence } from "./captions";

@@ -24,7 +24,8 @@ import {
   windowAt,
 } from "../axis";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
-import { widestNumber } from "../effects/effects";
+import { effectsOf, widestNumber } from "../effects/effects";
+import type { WithImages } from "../image/state";
 import { createImagePanel, type ImagePanel } from "../image/store";
 import { tokenMatcher } from "../text/token-search";
 import type { ViewContext } from "../view/define-view";
@@ -69,8 +70,9 @@ function quantile(values: Float32Array): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED_SHARE))] ?? 0;
 }
 
-export function createHeatMapStore(context: ViewContext<HeatMapState>) {
+export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>>) {
   const { source, state, record } = context;
+  const effects = effectsOf(record).tokens;
   const hovered = signal<Position | null>(null);
   const cursor = signal<Position | null>(null);
   const search = signal("");
@@ -95,7 +97,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
         ? Math.max(1 / figurePixels, context.width.value / MAX_FIGURE_CELLS)
         : 1,
       printed,
-      widestEffect: record.tokenEffects.value && widestNumber(record.tokenEffects.value),
+      widestEffect: effects.value && widestNumber(effects.value),
       images: record.description.value?.images !== undefined,
     });
   });
@@ -186,7 +188,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       end,
       beyond: largest.value > end * 1.0001,
       images: context.image?.images.value ?? [],
-      effects: record.tokenEffects.value,
+      effects: effects.value,
       pins: { query: null, key: null },
       lines: { query: null, key: null },
       isFound: null,

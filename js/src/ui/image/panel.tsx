@@ -13,16 +13,19 @@ import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign } from "../view/state";
 import { patchBox, patchUnder } from "./marks";
+import type { WithImages } from "./state";
 import { onGrid } from "./state";
 import type { HoveredPatch, ImagePanel } from "./store";
 
 interface PanelProps<S extends RecordState> {
-  context: ViewContext<S>;
+  context: WithImages<ViewContext<S>>;
   panel: ImagePanel;
 }
 
 /** Return the row about the image for the keyboard help, or no row if the image is not shown. */
-export function imageShortcuts<S extends RecordState>({ image }: ViewContext<S>): Shortcut[] {
+export function imageShortcuts<S extends RecordState>({
+  image,
+}: WithImages<ViewContext<S>>): Shortcut[] {
   const meaning = "arrows move over patches, Enter or a click chooses one";
   return image?.shown.value ? [["on the image", meaning]] : [];
 }

@@ -80,6 +80,15 @@ export function createImageRoom(
 
 export type ImageRoom = ReturnType<typeof createImageRoom>;
 
+/** Context of a view that may share its width with an image panel. */
+export type WithImages<Context> = Context & {
+  /**
+   * Images of the record, and how the width of the view is divided between the plot and the panel
+   * with images. Undefined if there is no such panel.
+   */
+  image?: ImageRoom;
+};
+
 /** Head or heads that one heat map shows. `how` says how several heads are combined. */
 export interface HeatSeries {
   name: string;

@@ -30,6 +30,7 @@ import {
   onGrid,
   PANEL_GAP,
   queryGridOf,
+  type WithImages,
 } from "./state";
 
 /**
@@ -40,7 +41,7 @@ import {
 export function sharingRoom<S extends RecordState>(
   context: ViewContext<S>,
   withPanel = true,
-): ViewContext<S> {
+): WithImages<ViewContext<S>> {
   const image = createImageRoom(context.record, context.source, context.width, withPanel);
   return { ...context, width: image.plotWidth, image };
 }
@@ -83,7 +84,7 @@ function endOf(heats: readonly Heat[], grid: PatchGrid): number {
 }
 
 export function createImagePanel<S extends RecordState>(
-  context: ViewContext<S>,
+  context: WithImages<ViewContext<S>>,
   options: PanelOptions,
 ) {
   const { record, common: state, image: room } = context;
@@ -242,7 +243,7 @@ export type ImagePanel = ReturnType<typeof createImagePanel>;
  * @param context context that `sharingRoom` returned.
  */
 export function figureWithPanel<S extends RecordState>(
-  context: ViewContext<S>,
+  context: WithImages<ViewContext<S>>,
   panel: ImagePanel,
   parts: ViewFigure,
 ): Figure {

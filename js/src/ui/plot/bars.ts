@@ -11,8 +11,8 @@ import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type RectMark, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
-import { roundedUp } from "../exports/csv";
 import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
+import { roundedUp } from "../text/csv";
 
 /**
  * Up to this many keys, the value of a full bar is the largest number that a stack can contain,

@@ -14,7 +14,7 @@ import type {
 import { withoutNumber } from "../../client/record-number";
 import { type Unscored, zeroInWords } from "../../client/zeros";
 import { isolated, tokenText } from "../../draw/marks";
-import { roundedUp } from "../exports/csv";
+import { roundedUp } from "./csv";
 
 /**
  * Describe the task on which the kernel is working for a reply, with its progress and the remaining
@@ -640,4 +640,12 @@ export function lostInWords(lost: readonly number[]): string {
   const share = mean < 5e-4 ? "<0.1%" : `${(100 * mean).toFixed(1)}%`;
   const heads = lost.length > 1 ? ` (mean of ${lost.length} heads)` : "";
   return `Keys that were not chosen would have ${share} of the weight${heads}.`;
+}
+
+/** Name of the order of heads by their weight at the pinned tokens. */
+export const BY_PIN = "pinned";
+
+/** Return the name that captions use for an order of heads. */
+export function orderLabel(order: string): string {
+  return order === BY_PIN ? "weight of the pinned tokens" : order;
 }

@@ -3,7 +3,8 @@
  * common: root element, theme, width, connection and state. A pane is one of several views that
  * share a frame. A record is the stored attention of one run of a model.
  *
- * The file of a view passes its name, the defaults of its state and a component to `defineView`.
+ * The file of a view passes its name, its traits and a component to `defineView` of
+ * `frame/define-view.ts`, which adds what all frames have.
  */
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -16,21 +17,16 @@ import { Source } from "../../client/source";
 import type { Transport } from "../../client/transport";
 import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, figureRequest } from "../../draw/figure-request";
+import { printCopies } from "../../draw/printing";
 import { PALETTE_CSS, type Palette, paletteOf, type ThemeName } from "../colors/palette";
 import type { SharedScale } from "../colors/shared-scale";
 import { hostTheme, mediumTheme, watchHostTheme } from "../colors/theme";
-import controlsCss from "../controls/controls.css";
-import type { OfferedFile } from "../exports/offered-file";
-import { printCopies } from "../exports/printing";
-import frameCss from "../frame/frame.css";
-import generatedTokenCss from "../generated-token/cursor.css";
-import imageCss from "../image/image.css";
-import type { ImageRoom } from "../image/state";
 import { createHistory, followReader, type History, historyKey } from "./history";
 import { createOldPicture, type OldPicture } from "./old-picture";
 import {
   type ControlsForm,
   createRecordStore,
+  type Feature,
   type RecordState,
   type RecordStore,
   viewTraits,
@@ -44,6 +40,15 @@ import {
   makeSignals,
   type Signals,
 } from "./state";
+
+/** Exported file whose download may be blocked. */
+export interface OfferedFile {
+  name: string;
+  /** Sentences for the reader: why the box is shown, and how to save the file. */
+  words: string;
+  /** Text of the file (CSV, SVG or HTML), or its data URL if it is a PNG. */
+  content: { text: string } | { picture: string };
+}
 
 /**
  * State, data and settings that a view passes to its components. All kinds of views have these
@@ -77,11 +82,6 @@ export interface RecordContext {
   paneTitle?: ReadonlySignal<string>;
   /** Colour scale that the panes of a frame share. Undefined if the view has its own. */
   scale?: SharedScale;
-  /**
-   * Images of the record, and how the width of the view is divided between the plot and the panel
-   * with images. Undefined in kinds of views without such a panel.
-   */
-  image?: ImageRoom;
   /** Steps of the reader that can be undone and redone. */
   history: History;
   /**
@@ -126,6 +126,7 @@ export interface ViewDefinition<S extends RecordState> {
   name: string;
   /** Traits of the view, as Python declares them. Those that all views have may be omitted. */
   traits: Declared<Omit<S, keyof RecordState>>;
+  features: readonly Feature[];
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
   /**
@@ -207,7 +208,8 @@ function open<S extends RecordState>(
   const common = state as unknown as Signals<RecordState>;
   const drawn = signal<string | null>(null);
   const keepsPicture = signal(true);
-  const record = createRecordStore(source, common, ended, drawn, takeUp);
+  const { features } = definition;
+  const record = createRecordStore(source, common, ended, drawn, takeUp, features);
   root.classList.add("attnviz");
   keepKeys(root, ended);
   followReader(root, history, ended, !live);
@@ -274,9 +276,7 @@ function open<S extends RecordState>(
   const View = definition.component;
   render(
     <>
-      <style>
-        {PALETTE_CSS + frameCss + controlsCss + imageCss + generatedTokenCss + definition.css}
-      </style>
+      <style>{PALETTE_CSS + definition.css}</style>
       <View context={context} />
     </>,
     root,
@@ -309,7 +309,7 @@ function wrongBundle(): never {
  */
 export function defineView<S extends RecordState>(definition: ViewDefinition<S>) {
   const { pageTransport, described } = definition;
-  const traits = viewTraits(definition.traits) as Declared<S>;
+  const traits = viewTraits(definition.traits, definition.features) as Declared<S>;
   const fromKernel = (model: WidgetModel, ended: AbortSignal): Source =>
     BUNDLE_FOR === "page"
       ? wrongBundle()

@@ -5,9 +5,25 @@
  */
 
 import type { Description, StackDescription } from "../../client/protocol";
+import { withoutNumber } from "../../client/record-number";
 import { headsOf } from "../../client/source";
 import { stackName } from "../text/captions";
-import { baseName } from "../what-if/changed-run";
+
+export interface ShownStack extends StackDescription {
+  /**
+   * Name of the stack of the unchanged run that this stack of a changed run replaces in the view.
+   * Undefined if this stack belongs to the unchanged run.
+   */
+  of?: string;
+}
+
+/**
+ * Return the name of a stack in the unchanged run, without the number of the record. If the stack
+ * belongs to a changed run, this is the name of the stack that it replaces.
+ */
+export function baseName(stack: StackDescription): string {
+  return (stack as ShownStack).of ?? withoutNumber(stack.name);
+}
 
 /** Layer of a stack or of one of its siblings. */
 export interface ModelLayer {

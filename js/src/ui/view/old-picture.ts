@@ -6,8 +6,7 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { TokenList } from "../../client/protocol";
-import { orderLabel } from "../head-grid/pinned-weights";
-import { quoted, stackName } from "../text/captions";
+import { orderLabel, quoted, stackName } from "../text/captions";
 import { isGenerating, type RecordState, type RecordStore, type Selection } from "./record";
 import { type Signals, same } from "./state";
 
@@ -54,7 +53,7 @@ function difference(before: Choice, now: Choice): [string, string] | null {
  * @param keeps whether the view keeps the previous picture while it is not.
  */
 export function createOldPicture(
-  record: Pick<RecordStore, "selection" | "ordering" | "live">,
+  record: Pick<RecordStore, "selection" | "loading" | "live">,
   state: Signals<RecordState>,
   traits: ReadonlySignal<object>,
   drawn: ReadonlySignal<boolean>,
@@ -73,7 +72,7 @@ export function createOldPicture(
       traits: traits.value,
     };
   });
-  const loading = computed(() => !drawn.value || record.ordering.value);
+  const loading = computed(() => !drawn.value || record.loading.value);
   record.live(() => {
     now.value;
     if (loading.value) return undefined;
@@ -86,7 +85,7 @@ export function createOldPicture(
   const isOld = computed(
     () =>
       loading.value &&
-      (keeps.value || record.ordering.value) &&
+      (keeps.value || record.loading.value) &&
       shown.value !== null &&
       !isGenerating(state) &&
       !same(shown.value, now.value),

@@ -25,20 +25,10 @@ import {
 } from "../../client/traits";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
-import { headEffectsOf, rankOf, tokenEffectsOf } from "../effects/effects";
-import { type Cursor, settled } from "../generated-token/state";
-import { BY_ROLE, type HeadRole, roleOf } from "../head-grid/head-roles";
-import { BY_PIN, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
-import {
-  baseName,
-  CHANGED_RUN_TRAITS,
-  type ChangedRunState,
-  createChangedRun,
-} from "../what-if/changed-run";
 import { createAnswer } from "./answer";
-import { layersOf, type ModelLayer, siblingsOf } from "./model-layers";
+import { baseName, layersOf, type ModelLayer, siblingsOf } from "./model-layers";
 import type { Opening } from "./opening";
-import { assign, follow, type Signals, valuesOf } from "./state";
+import { type Declared, follow, type Signals } from "./state";
 
 /** State of a text generation that is running or has failed. */
 export interface Generating {
@@ -77,12 +67,28 @@ const RECORD_TRAITS = {
   ...WHAT_IF_TRAITS,
 };
 
-export type RecordState = StateOf<typeof RECORD_TRAITS> &
-  ChangedRunState & { _generating: Generating | null; opening: Opening | null };
+export type RecordState = StateOf<typeof RECORD_TRAITS> & {
+  _generating: Generating | null;
+  opening: Opening | null;
+};
+
+/** Feature of views, which has its own part of the store (see `RecordStore.part`). */
+export interface Feature {
+  /** Fields of the state that are no traits of all views. */
+  traits?: Declared<object>;
+  /** Start the feature in a new view. */
+  start(record: RecordStore): {
+    /** Return the description that the view shows. The argument is that of the record. */
+    describe?: (description: Description) => Description;
+    /** Whether the picture waits for numbers of the feature. */
+    loading?: ReadonlySignal<boolean>;
+  };
+}
 
 /** Return the declarations of the state of a view with the traits `own`. */
-export function viewTraits<T extends object>(own: T) {
-  return { ...RECORD_TRAITS, ...own, ...CHANGED_RUN_TRAITS };
+export function viewTraits<T extends object>(own: T, features: readonly Feature[] = []) {
+  const ofFeatures = Object.assign({}, ...features.map(({ traits }) => traits)) as object;
+  return { ...RECORD_TRAITS, ...own, ...ofFeatures };
 }
 
 /** Stack, layer, heads and pins that a view shows. All of them exist in the record. */
@@ -142,33 +148,6 @@ export function selectionOf(
   };
 }
 
-/**
- * Heads in display order, with their scores in the same order. `scores` is null if the heads are
- * not ordered by a score.
- */
-export type HeadOrder = ReturnType<typeof orderHeads>;
-
-/**
- * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score.
- *
- * Heads without a score come last if `minScore` is null. Otherwise, they are dropped, and so are
- * heads whose score (or absolute value, if `bySize`) is less than `minScore`.
- *
- * @param scores scores by number of the head. If null, all heads are kept in their order.
- */
-export function orderHeads(
-  heads: readonly number[],
-  scores: readonly (number | null)[] | null,
-  minScore: number | null,
-  bySize = false,
-) {
-  if (!scores) return { heads: [...heads], scores: null };
-  const scoreOf = (head: number): number => rankOf(scores[head] ?? null, bySize);
-  const shownHeads = heads.filter((head) => minScore === null || scoreOf(head) >= minScore);
-  shownHeads.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
-  return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
-}
-
 /** Progress of a running export of an HTML page, for the message in the frame. */
 export interface Job {
   /** Sentence that says what is done and, if known, how far it is. */
@@ -184,8 +163,8 @@ const MAP_SIZE = 32;
 const PICTURED_WITHIN_MS = 1_000;
 
 /**
- * Create the store of a view: its record, selection and data as signals, and functions that request
- * more data.
+ * Create the store of a view: its record, selection and data as signals, functions that request more
+ * data, and the parts of its features.
  *
  * @param drawn id of the picture that is drawn (see `setDrawn` in `define-view.tsx`). It is null
  *   while the data of a newer picture are loading.
@@ -199,6 +178,38 @@ export function createRecordStore(
   ended: AbortSignal,
   drawn: ReadonlySignal<string | null> = signal(""),
   takeUp: (record: number) => void = () => {},
+  features: readonly Feature[] = [],
+): RecordStore {
+  const parts = new Map<unknown, unknown>();
+  let started: ReturnType<Feature["start"]>[] = [];
+  const change = (whole: Description): Description =>
+    started.reduce((all, { describe }) => describe?.(all) ?? all, whole);
+  const record: RecordStore = {
+    ...createRecord(source, state, ended, drawn, takeUp, change),
+    loading: computed(() => started.some(({ loading }) => loading?.value)),
+    part: (create) => {
+      if (!parts.has(create)) parts.set(create, create(record));
+      return parts.get(create) as ReturnType<typeof create>;
+    },
+  };
+  started = features.map((feature) => feature.start(record));
+  return record;
+}
+
+export interface RecordStore extends ReturnType<typeof createRecord> {
+  /** Whether numbers of a feature that the picture needs are loading. */
+  loading: ReadonlySignal<boolean>;
+  /** Return the part of the store that `create` makes at its first call. */
+  part<T>(create: (record: RecordStore) => T): T;
+}
+
+function createRecord(
+  source: Source,
+  state: Signals<RecordState>,
+  ended: AbortSignal,
+  drawn: ReadonlySignal<string | null>,
+  takeUp: (record: number) => void,
+  change: (whole: Description) => Description,
 ) {
   const connection = source.transport.connection ?? signal<Connection>("ready");
   // Messages of errors. Each call of `answer` has its own key (`owner`), so that an answer to one
@@ -272,13 +283,13 @@ export function createRecordStore(
   };
 
   const version = computed(() => ({ record: source.record.value }));
-  const described = answer(version, (_, signal) => source.describe(signal));
+  const replied = answer(version, (_, signal) => source.describe(signal));
   const number = signal(0);
   const whole = signal<Description | null>(null);
   // When the description of another record arrives, set the description and the traits of this
   // record in one batch. Otherwise, an effect could see the new description with the old traits.
   live(() => {
-    const now = described.latest.value;
+    const now = replied.latest.value;
     if (now === null) return undefined;
     untracked(() =>
       batch(() => {
@@ -289,36 +300,12 @@ export function createRecordStore(
     );
     return undefined;
   });
-  const changedRun = createChangedRun(
-    source,
-    state,
-    computed(() => whole.value && withPatchNames(whole.value)),
-    number,
-    live,
-  );
-  const { description } = changedRun;
+  const described = computed(() => whole.value && withPatchNames(whole.value));
+  const description = computed(() => described.value && change(described.value));
   const selection = computed<Selection | null>(() => {
     const record = description.value;
     const { stack, layer, heads, token, key, as_query } = state;
     return record && selectionOf(record, follow({ stack, layer, heads, token, key, as_query }));
-  });
-  let cursor: Cursor | null = null;
-  const settleCursor = (): void => {
-    const current = selection.peek();
-    if (!current || ended.aborted) return;
-    const { token, prediction, as_query } = state;
-    const now = valuesOf({ token, prediction, as_query });
-    cursor = settled(current.queries.predictions ?? [], cursor, now);
-    assign(state, cursor);
-  };
-  live(() => {
-    for (const dependency of [selection, state.token, state.prediction, state.as_query])
-      dependency.value;
-    // A change of `as_query` moves the pinned query, `token`. A linked view must receive `as_query`
-    // before `token`, so set `token` in a microtask, which runs after all listeners of the first
-    // change.
-    queueMicrotask(settleCursor);
-    return undefined;
   });
   const mapsWanted = signal(false);
   const at = computed(() => {
@@ -333,71 +320,17 @@ export function createRecordStore(
     return new Map(heads.map((head, i) => [head, headMaps[i] as HeadMap]));
   });
 
-  const shownStack = computed(() => selection.value?.stack ?? null);
-  const roles = computed(() => {
-    const stack = shownStack.value;
-    return (stack && state.roles.value[baseName(stack)]) ?? null;
-  });
-  const byRole = computed(() => {
-    const stack = shownStack.value;
-    const roleScores = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
-    return state.order.value === BY_ROLE && roles.value !== null && !roleScores;
-  });
-  const pin = computed<Pin | null>(() => {
-    const current = selection.value;
-    return current && current.token !== null ? { query: current.token, key: current.key } : null;
-  });
-  const ordered = computed(() => {
-    const name = state.order.value;
-    const stack = shownStack.value;
-    if (!stack || name === "number") return null;
-    if (name === BY_PIN) return pin.value && { stack, name, knownScores: null, pin: pin.value };
-    const ranks = byRole.value ? roles.value?.ranks : null;
-    const knownScores = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
-    return knownScores || stack.patterns.includes(name)
-      ? { stack, name, knownScores, pin: null }
-      : null;
-  });
-  const { current: scores } = answer(ordered, async ({ stack, name, knownScores, pin }, signal) => {
-    if (knownScores) return knownScores;
-    return pin
-      ? pinnedWeights(source, stack, pin, signal)
-      : source.scores(stack.name, name, signal);
-  });
-  const pair = computed(() => {
-    const [stack, pinned] = [shownStack.value, pin.value];
-    return stack && pinned && pinned.key !== null ? { stack, pin: pinned } : null;
-  });
-  const { current: pinnedScores } = answer(pair, async ({ stack, pin }, signal) => {
-    await pictured(signal);
-    return pinnedWeights(source, stack, pin, signal);
-  });
-  const headEffects = computed(() => {
-    const { order, scores, score_notes, score_errors } = state;
-    const values = follow({ order, scores, score_notes, score_errors });
-    return shownStack.value && headEffectsOf(shownStack.value, values);
-  });
-  const order = computed<HeadOrder>(() => {
-    const current = selection.value;
-    if (!current) return { heads: [], scores: null };
-    const rows = scores.value;
-    const ofLayer = rows ? (rows[current.stack.layers.indexOf(current.layer)] ?? null) : null;
-    const bySize =
-      headEffects.value?.name === state.order.value ||
-      (state.order.value === BY_PIN && current.stack.signed === true);
-    const minScore = byRole.value ? null : state.min_score.value;
-    return orderHeads(current.allHeads, ofLayer, minScore, bySize);
-  });
-
   return {
+    source,
+    ended,
+    /** State that all views have. */
+    state,
+    /** Description of the record. */
+    described,
+    /** Description of what the view shows: stacks may be those of a changed run. */
     description,
     /** Number of the record that `description` describes (see `client/record-number.ts`). */
     number,
-    /**
-     * Run of the model with changed attention: what the kernel measured in the model's output, and
-     * the stacks with the changed weights (see `changed-run.ts`).
-     */
-    changedRun,
     connection,
     /** Message of the oldest error that remains, or null without an error. */
     error,
@@ -413,41 +346,6 @@ export function createRecordStore(
     wantMaps: () => {
       mapsWanted.value = true;
     },
-    /**
-     * Scores by which the heads of the stack are ordered: one list for each layer, with one score
-     * for each head. null until the scores are loaded.
-     *
-     * Also null if the heads are ordered by number. This is the case if the reader chose this
-     * order, if the stack lacks the chosen score, or if the chosen order is "pinned tokens" and no
-     * query is pinned.
-     */
-    scores,
-    /** Whether the scores that the chosen order of the heads needs are missing. */
-    ordering: computed(() => ordered.value !== null && scores.value === null),
-    /**
-     * Weights of all heads of the stack from the pinned query to the pinned key. null if one of the
-     * two is not pinned, or until the weights are loaded.
-     */
-    pinnedScores,
-    /**
-     * Scores that are drawn as one bar for each head, from a zero line. null if the stack has no
-     * such scores (see `effects.ts`).
-     */
-    headEffects,
-    /** Roles of the heads of the stack over a corpus, or null if they are unknown. */
-    roles,
-    roleOf: (head: { layer: number; head: number }): HeadRole | null => {
-      const stack = shownStack.value;
-      return stack && roleOf(roles.value, stack, head);
-    },
-    byRole,
-    tokenEffects: computed(() => {
-      const { token_scores, token_score_notes, token_score } = state;
-      const values = follow({ token_scores, token_score_notes, token_score });
-      return shownStack.value && tokenEffectsOf(shownStack.value, values);
-    }),
-    /** Heads of the layer in display order, without the heads that `min_score` excludes. */
-    order,
     live,
     fail,
     answer,
@@ -466,5 +364,3 @@ export function createRecordStore(
     stop: () => source.transport.stop?.(),
   };
 }
-
-export type RecordStore = ReturnType<typeof createRecordStore>;

@@ -19,10 +19,11 @@ import type {
   StackNumbers,
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
-import type { Source } from "../../client/source";
 import type { StateOf, WHAT_IF_TRAITS } from "../../client/traits";
 import { capital } from "../text/captions";
 import { createAnswer } from "../view/answer";
+import type { ShownStack } from "../view/model-layers";
+import type { Feature, RecordState, RecordStore } from "../view/record";
 import { assign, readValue, type Signals, same } from "../view/state";
 
 /**
@@ -171,22 +172,6 @@ export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | n
   return Array.isArray(answer) ? answer : [answer];
 }
 
-interface ShownStack extends StackDescription {
-  /**
-   * Name of the stack of the unchanged run that this stack of a changed run replaces in the view.
-   * Undefined if this stack belongs to the unchanged run.
-   */
-  of?: string;
-}
-
-/**
- * Return the name of a stack in the unchanged run, without the number of the record. If the stack
- * belongs to a changed run, this is the name of the stack that it replaces.
- */
-export function baseName(stack: StackDescription): string {
-  return (stack as ShownStack).of ?? withoutNumber(stack.name);
-}
-
 /**
  * Return a sentence about the changes of the run to which a stack belongs, such as "After: …". The
  * changes are part of the stack's name. Return "" for a stack of the unchanged run.
@@ -213,13 +198,25 @@ interface Reply<A> {
  */
 type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 
-export function createChangedRun(
-  source: Source,
-  state: Signals<ChangedRunState>,
-  described: ReadonlySignal<Description | null>,
-  number: ReadonlySignal<number>,
-  live: (run: () => (() => void) | undefined) => void,
-) {
+/** Return the state of changed runs of a view. */
+export function changedRunState({ state }: Pick<RecordStore, "state">): Signals<ChangedRunState> {
+  return state as Signals<RecordState> as unknown as Signals<ChangedRunState>;
+}
+
+/** Return the changed run of a view. */
+export function changedRunOf(record: RecordStore): ReturnType<typeof createChangedRun> {
+  return record.part(createChangedRun);
+}
+
+/** Changed runs as a feature of views, which then show the stacks of these runs. */
+export const CHANGED_RUN: Feature = {
+  traits: CHANGED_RUN_TRAITS,
+  start: (record) => ({ describe: changedRunOf(record).describe }),
+};
+
+function createChangedRun(record: RecordStore) {
+  const { source, described, number, live } = record;
+  const state = changedRunState(record);
   const panelOpen = signal(false);
   const attempt = signal(0);
   const reasonOf = (reason: unknown): string =>
@@ -352,9 +349,8 @@ export function createChangedRun(
     return stacks;
   });
   const shown = computed(() => (changedStacks.value ? state.run.value : "before"));
-  const description = computed<Description | null>(() => {
-    const whole = described.value;
-    if (!whole) return null;
+  /** Replace the stacks of the record by those of the shown run. */
+  const describe = (whole: Description): Description => {
     const changed = new Set(
       Object.values(state.changed_run.value?.stacks ?? {}).flatMap((names) => Object.values(names)),
     );
@@ -366,7 +362,7 @@ export function createChangedRun(
       return instead ? { ...instead, of } : stack;
     });
     return { ...whole, stacks };
-  });
+  };
   return {
     /**
      * Whether the panel "What if" is open. While it is open, the answer is measured again whenever
@@ -402,8 +398,7 @@ export function createChangedRun(
     drawable: computed(() => changedStacks.value !== null),
     /** Error message of the request for the weights of the changed run, or null. */
     problem,
-    /** Description of the record, in which the stacks are those of the shown run. */
-    description,
+    describe,
     /**
      * Measure the token `answer` for the current changes. If this succeeds, set the trait `answer`
      * to the token and return null. Otherwise, return an error message.

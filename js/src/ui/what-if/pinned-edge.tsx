@@ -15,9 +15,10 @@ import { PinnedHeads } from "../head-grid/pinned-heads";
 import { capital, formatWeight, quantityOf, quotedAt, writtenAmong } from "../text/captions";
 import { createAnswer } from "../view/answer";
 import type { RecordContext } from "../view/define-view";
+import { baseName } from "../view/model-layers";
 import type { Selection } from "../view/record";
 import { same } from "../view/state";
-import { baseName, changedInWords } from "./changed-run";
+import { changedInWords, changedRunOf, changedRunState } from "./changed-run";
 
 /** Pinned edge, and the number of its record, with which a new record changes the question. */
 interface PinnedQuestion {
@@ -87,11 +88,12 @@ function useNumbers(
     useComputed(() => (live && common.runs_model.value ? pinned.value : null)),
     async ({ edge }, ended) =>
       (await source.transport.request("edge", edge, ended)).header as EdgeHeader,
-    [record.changedRun.latest],
+    [changedRunOf(record).latest],
   );
   if (live) return answered;
-  const carried = common.known_edges.value.find(({ stack, layer, head, query, key }) =>
-    same({ stack, layer, head, query, key }, pinned.value?.edge),
+  const carried = changedRunState(record).known_edges.value.find(
+    ({ stack, layer, head, query, key }) =>
+      same({ stack, layer, head, query, key }, pinned.value?.edge),
   );
   return carried ?? null;
 }
@@ -132,7 +134,7 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
     hasNumbers ? "its share of the value norm and the effect of cutting it" : "its weight"
   }.`;
   if (edge) {
-    const run = record.changedRun.shown.value === "before" ? "" : " in the unchanged run";
+    const run = changedRunOf(record).shown.value === "before" ? "" : " in the unchanged run";
     const parts = [weight ?? "weight …", ...(hasNumbers ? numbersInWords(header, live) : [])];
     words = `, head ${edge.layer}.${edge.head}${run}. ${capital(parts.join("; "))}.`;
   }
@@ -154,11 +156,12 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
  * controls, and a page has it if it contains results of changes or about edges.
  */
 export function PinnedEdge({ context }: { context: RecordContext }) {
-  const { record, common, source } = context;
+  const { record, source } = context;
+  const { outcomes, known_edges } = changedRunState(record);
   const selection = record.selection.value;
   if (!selection) return null;
   const hasControls = context.controls.value !== "none";
-  const carried = common.outcomes.value.length > 0 || common.known_edges.value.length > 0;
+  const carried = outcomes.value.length > 0 || known_edges.value.length > 0;
   const hasLine = source.transport.live ? hasControls : carried;
   const changed = changedInWords(selection.stack);
   return (

@@ -4,9 +4,10 @@
  */
 
 import { quoted } from "../text/captions";
+import { baseName } from "../view/model-layers";
 import type { Selection } from "../view/record";
 import { same } from "../view/state";
-import { baseName, type Change, type CutChange } from "./changed-run";
+import type { Change, CutChange } from "./changed-run";
 
 /** Heads in which an edge is cut: one head, all heads of the layer, or all heads of the stack. */
 export type Reach = "head" | "layer" | "all";

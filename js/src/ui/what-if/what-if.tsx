@@ -12,7 +12,14 @@ import { quoted } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
 import type { Selection } from "../view/record";
 import { assign, same } from "../view/state";
-import { type Change, isFunction, measuredOf, RUNS } from "./changed-run";
+import {
+  type Change,
+  changedRunOf,
+  changedRunState,
+  isFunction,
+  measuredOf,
+  RUNS,
+} from "./changed-run";
 import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
 
 export const CAVEAT =
@@ -45,11 +52,12 @@ export function WhatIf({ context }: { context: RecordContext }) {
  * the difference.
  */
 function ShownRuns({ context, selection }: PanelProps) {
-  const { common, source } = context;
-  const { problem, shown } = context.record.changedRun;
-  const requested = common.run.value;
+  const { source, record } = context;
+  const state = changedRunState(record);
+  const { problem, shown } = changedRunOf(context.record);
+  const requested = state.run.value;
   const waits = source.transport.live && requested !== shown.value;
-  const why = requested === "before" ? "" : whyUnchanged(common.changes.value, selection);
+  const why = requested === "before" ? "" : whyUnchanged(state.changes.value, selection);
   return (
     <div class="av-row av-options">
       <fieldset class="av-row av-shown-run" aria-label="The picture shows">
@@ -60,7 +68,7 @@ function ShownRuns({ context, selection }: PanelProps) {
             type="button"
             class="av-step"
             aria-pressed={run === requested}
-            onClick={() => assign(common, { run })}
+            onClick={() => assign(state, { run })}
           >
             {run}
           </button>
@@ -78,7 +86,8 @@ function ShownRuns({ context, selection }: PanelProps) {
  * stored in the URL of the page.
  */
 function Tried({ context, selection }: PanelProps) {
-  const { common: state, record } = context;
+  const { record } = context;
+  const state = changedRunState(record);
   const outcomes = state.outcomes.value;
   if (outcomes.length === 0) return null;
   const changes = state.changes.value;
@@ -101,15 +110,15 @@ function Tried({ context, selection }: PanelProps) {
           );
         })}
       </ul>
-      {record.changedRun.drawable.value && <ShownRuns context={context} selection={selection} />}
+      {changedRunOf(record).drawable.value && <ShownRuns context={context} selection={selection} />}
       <p class="av-muted">{CAVEAT}</p>
     </details>
   );
 }
 
 function Live({ context, selection }: PanelProps) {
-  const { common: state } = context;
-  const { latest, current, ranked, panelOpen, retry } = context.record.changedRun;
+  const state = changedRunState(context.record);
+  const { latest, current, ranked, panelOpen, retry } = changedRunOf(context.record);
   const changes = state.changes.value;
   const open = panelOpen.value;
   // Open the panel when Python sets changes.
@@ -168,7 +177,7 @@ function Live({ context, selection }: PanelProps) {
  * layers (`unranked`). Render nothing if the rank is known, or if the changes have none.
  */
 function Rank({ context, unranked }: { context: RecordContext; unranked: string }) {
-  const { ranked, ranks, compare } = context.record.changedRun;
+  const { ranked, ranks, compare } = changedRunOf(context.record);
   if (unranked === "") return null;
   return (
     <p class="av-muted" role="status">
@@ -194,7 +203,7 @@ const DEFAULT_ANSWER = "most likely before minus most likely other after";
  */
 function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
-  const { common: state } = context;
+  const state = changedRunState(context.record);
   const typing = useSignal(false);
   const problem = useSignal("");
   const field = useRef<HTMLInputElement>(null);
@@ -221,7 +230,7 @@ function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader 
     else if (candidates.has(Number(choice))) assign(state, { answer: Number(choice) });
   };
   const measure = async (): Promise<void> => {
-    problem.value = (await context.record.changedRun.measure(field.current?.value ?? "")) ?? "";
+    problem.value = (await changedRunOf(context.record).measure(field.current?.value ?? "")) ?? "";
     typing.value = problem.value !== "";
   };
   return (
@@ -260,7 +269,7 @@ function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader 
 
 /** Render the chosen changes as buttons. Each button removes its change. */
 function Chips({ context, selection }: PanelProps) {
-  const { common: state } = context;
+  const state = changedRunState(context.record);
   const changes = state.changes.value;
   const remove = (button: Element, at: number): void => {
     const summary = button.closest(".av-what-if")?.querySelector("summary");
@@ -299,7 +308,7 @@ const REACHES: Record<Reach, string> = {
  * or hide the pinned key.
  */
 function Offers({ context, selection }: PanelProps) {
-  const { common: state } = context;
+  const state = changedRunState(context.record);
   const reachChoice = useSignal<Reach>("head");
   const before = useSignal(true);
   const { edge, reaches, head, token } = offeredAt(selection);

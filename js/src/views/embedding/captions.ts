@@ -9,9 +9,9 @@
 
 import type { CorpusCaveat, Method, Placing, Work } from "../../client/protocol";
 import { countHeads } from "../../client/source";
-import { roundedUp } from "../../ui/exports/csv";
 import { isSameHead } from "../../ui/head-grid/grid";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
+import { headOrderOf } from "../../ui/head-grid/order";
 import {
   capital,
   counted,
@@ -26,6 +26,7 @@ import {
   shareWithin,
   stackName,
 } from "../../ui/text/captions";
+import { roundedUp } from "../../ui/text/csv";
 import { follow, same } from "../../ui/view/state";
 import {
   type Aggregate,
@@ -230,7 +231,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   if (picture === "overview") {
     const { stride } = corpus.facts;
     return joined(
-      rolesInWords(record.roles.value, stack),
+      rolesInWords(headOrderOf(record).roles.value, stack),
       // Every head has its own scaling factor, so a caption of all heads states no factor.
       `Vectors ${placingInWords(placingOf(follow(state)), null)}.`,
       corpusInWords(corpus),

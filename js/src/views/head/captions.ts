@@ -39,7 +39,8 @@ import {
   written,
   writtenSmall,
 } from "../../ui/text/captions";
-import { baseName, changedInWords } from "../../ui/what-if/changed-run";
+import { baseName } from "../../ui/view/model-layers";
+import { changedInWords } from "../../ui/what-if/changed-run";
 import { colorsSigns, drawnValue, focusOf, isRenormalized, type LinePlot } from "./line-plot";
 import { type Line, type Lines, MAX_LINES, MIN_VISIBLE, strongestLines } from "./lines";
 import type { Plan } from "./state";

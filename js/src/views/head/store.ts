@@ -6,6 +6,8 @@ import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { isVisible, type LeaveOut, type Side } from "../../ui/axis";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
+import { effectsOf } from "../../ui/effects/effects";
+import type { WithImages } from "../../ui/image/state";
 import { createImagePanel, type ImagePanel } from "../../ui/image/store";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
@@ -27,8 +29,9 @@ import { backMarks, backOpacity, frontMarks } from "./marks";
 import { type HeadState, load, type Plan, partOf, planOf, windowsShowing } from "./state";
 import { createStrongest } from "./strongest";
 
-export function createHeadStore(context: ViewContext<HeadState>) {
+export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const { source, state, record } = context;
+  const effects = effectsOf(record).tokens;
   /** Token, line and heads under the pointer, and token at the keyboard cursor. */
   const hovered = signal<TokenAt | null>(null);
   const hoveredLine: Signal<LinePlot["hoveredLine"]> = signal(null);
@@ -118,7 +121,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
         description: record.description.value,
         horizontal: state.orientation.value === "horizontal",
         width: context.width.value,
-        effects: record.tokenEffects.value !== null,
+        effects: effects.value !== null,
         printed: isPrinted(context.figure),
       }),
       palette: context.palette.value,
@@ -126,7 +129,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       quantity: quantityOf(drawn.stack),
       scale: scaleEnd(largest.value, maximum.value, scaling.value, follows) || 1,
       strongest: strongest.value,
-      effects: record.tokenEffects.value,
+      effects: effects.value,
     };
   });
 

@@ -5,7 +5,6 @@ import { namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
 import { tokensAt } from "../../ui/axis";
 import { effectColors, effectColumns } from "../../ui/effects/effects";
-import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
 import { whatInWords } from "../../ui/heat-map/captions";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
@@ -13,6 +12,7 @@ import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { isPooled } from "../../ui/heat-map/viewport";
 import { spanOf } from "../../ui/text/captions";
+import { columnName, csvText, roundedTo, writtenError } from "../../ui/text/csv";
 
 /**
  * Return the parts of the figure without its captions. Pinned queries and keys are highlighted. The

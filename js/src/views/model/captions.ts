@@ -7,7 +7,6 @@
 
 import type { Range, StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
-import { scoreText } from "../../ui/controls/heads";
 import { effectsInWords, headEffectInWords } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { CLOSED_GATE, gateInWords, gateOf, gatesInWords, isClosed } from "../../ui/head-grid/gates";
@@ -18,11 +17,12 @@ import {
   type ScoredHead,
 } from "../../ui/head-grid/grid";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
-import { BY_PIN } from "../../ui/head-grid/pinned-weights";
+import { scoreText } from "../../ui/head-grid/head-strip";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import type { Hint } from "../../ui/plot/plot";
 import {
   apartFromForced,
+  BY_PIN,
   capital,
   counted,
   headName,
@@ -41,9 +41,9 @@ import {
   writtenSmall,
 } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { otherListsInWords } from "../../ui/view/model-layers";
+import { baseName, otherListsInWords } from "../../ui/view/model-layers";
 import type { Selection } from "../../ui/view/record";
-import { baseName, changedInWords } from "../../ui/what-if/changed-run";
+import { changedInWords } from "../../ui/what-if/changed-run";
 import { strongestOf } from "./maps";
 import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
 import type { ModelState } from "./state";

@@ -14,6 +14,7 @@ import { bound, Choice } from "../../ui/controls/fields";
 import { LinearMark } from "../../ui/controls/layers";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
+import { defineView } from "../../ui/frame/define-view";
 import {
   Footer,
   OrderControl,
@@ -25,8 +26,8 @@ import type { HeadGrid } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { RoleLegend } from "../../ui/head-grid/head-roles";
 import { counted, quantityOf, stackName } from "../../ui/text/captions";
-import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { baseName } from "../../ui/what-if/changed-run";
+import type { ViewContext } from "../../ui/view/define-view";
+import { baseName } from "../../ui/view/model-layers";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";

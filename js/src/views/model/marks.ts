@@ -12,11 +12,11 @@ import {
 } from "../../draw/marks";
 import { type Ink, rampOf } from "../../ui/colors/color-scales";
 import { type Palette, pinColor } from "../../ui/colors/palette";
-import { scoreText } from "../../ui/controls/heads";
 import { effectMarks, shortEffectText } from "../../ui/effects/effects";
 import { mapInk } from "../../ui/head-grid/gates";
 import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import { fittedName, roleMarks } from "../../ui/head-grid/head-roles";
+import { scoreText } from "../../ui/head-grid/head-strip";
 import { heatPixels, inkOf } from "../../ui/head-grid/heat-pixels";
 import type { Square } from "../../ui/head-grid/marks";
 import {

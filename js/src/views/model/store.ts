@@ -11,7 +11,7 @@ import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import { indexIn, isWithin, sizeOf } from "../../ui/axis";
-import { type HeadEffects, headEffectsOf } from "../../ui/effects/effects";
+import { effectsOf, type HeadEffects, headEffectsOf } from "../../ui/effects/effects";
 import {
   CHUNK,
   galleryGrid,
@@ -22,15 +22,16 @@ import {
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 import { type HeadRole, joinRoles, roleOf, signsOfHeads } from "../../ui/head-grid/head-roles";
-import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
+import { headOrderOf } from "../../ui/head-grid/order";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import { sentence } from "../../ui/heat-map/captions";
 import { createHeatMapImage, createHeatMapStore } from "../../ui/heat-map/store";
 import { sharingRoom } from "../../ui/image/store";
 import { pairOf, pairRange } from "../../ui/pairs";
+import { BY_PIN, orderLabel } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
+import { baseName } from "../../ui/view/model-layers";
 import { assign, computedValue, follow } from "../../ui/view/state";
-import { baseName } from "../../ui/what-if/changed-run";
 import {
   BETWEEN,
   type CellSize,
@@ -81,18 +82,19 @@ export type DetailStore = ReturnType<typeof createDetail>;
 
 export function createModelStore(context: ViewContext<ModelState>) {
   const { record, state, source } = context;
+  const ordered = headOrderOf(record);
   const size = signal<CellSize>("fit");
   const detail = signal<DetailStore | null>(null);
 
   const stack = computed(() => record.selection.value?.stack ?? null);
   const ranked = computed(() => {
-    const scores = record.scores.value;
+    const scores = ordered.scores.value;
     if (!stack.value || !scores) return null;
     return rankedCells(stack.value, scores, {
       include: state.include_heads.value,
-      minScore: record.byRole.value ? null : state.min_score.value,
+      minScore: ordered.byRole.value ? null : state.min_score.value,
       bySize:
-        record.headEffects.value?.name === state.order.value ||
+        effectsOf(record).heads.value?.name === state.order.value ||
         (state.order.value === BY_PIN && stack.value.signed === true),
     });
   });
@@ -211,8 +213,8 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   const reordering = computed(() => {
     const name = state.order.value;
-    if (!stack.value || name === "number" || record.scores.value) return false;
-    if (record.byRole.value) return true;
+    if (!stack.value || name === "number" || ordered.scores.value) return false;
+    if (ordered.byRole.value) return true;
     if (name === BY_PIN) return record.selection.value?.token !== null;
     const stackScores = state.scores.value[name]?.[baseName(stack.value)];
     return stackScores !== undefined || stack.value.patterns.includes(name);
@@ -270,7 +272,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
     roleSigns,
     /** Return the letter and colour of a role, or undefined if the role is null. */
     signOf: (role: HeadRole | null) => roleSigns.value.find(({ name }) => name === role?.name),
-    byRole: record.byRole,
+    byRole: ordered.byRole,
     /** Scroll position, visible cells and keyboard cursor of the grid. */
     heads,
     grid,

@@ -6,7 +6,6 @@
  */
 
 import type { Vectors } from "../../client/requests/vectors";
-import { roundedUp } from "../../ui/exports/csv";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { gateInWords, gateOf, gateText, isClosed } from "../../ui/head-grid/gates";
 import type { Hint } from "../../ui/plot/plot";
@@ -26,6 +25,7 @@ import {
   unscoredPairInWords,
   withMinus,
 } from "../../ui/text/captions";
+import { roundedUp } from "../../ui/text/csv";
 import type { Cell, Line } from "./layout";
 import { type Dimensions, type Row, sumOf, type Table } from "./table";
 

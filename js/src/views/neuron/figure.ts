@@ -2,7 +2,7 @@
 
 import type { LegendScale } from "../../draw/figure";
 import { rampOf } from "../../ui/colors/color-scales";
-import { csvText, roundedUp } from "../../ui/exports/csv";
+import { csvText, roundedUp } from "../../ui/text/csv";
 import { scaleInWords } from "./captions";
 import type { DrawnTable } from "./marks";
 import { halfError, sumOf, type Table } from "./table";

@@ -13,7 +13,7 @@ import {
   tokenEffect,
   tokenEffectsOf,
 } from "../../../src/ui/effects/effects";
-import { csvText } from "../../../src/ui/exports/csv";
+import { csvText } from "../../../src/ui/text/csv";
 import { sentences, stackOf, tokensOf } from "../../builders";
 
 const palette = PALETTES.light;

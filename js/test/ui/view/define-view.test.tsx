@@ -19,7 +19,7 @@ it("a page shows nothing after it has ended", async () => {
     resolve = answer;
   });
   const view = defineView<RecordState>({
-    ...{ name: "small", traits: {}, css: "", component: Model },
+    ...{ name: "small", traits: {}, features: [], css: "", component: Model },
     pageTransport: () =>
       transportOf(async () => {
         return { header: { ...described(), model: await model }, data: null };

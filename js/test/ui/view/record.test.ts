@@ -3,33 +3,13 @@ import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { Description } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
-import {
-  createRecordStore,
-  orderHeads,
-  type RecordState,
-  selectionOf,
-} from "../../../src/ui/view/record";
+import { FEATURES } from "../../../src/ui/frame/define-view";
+import { createRecordStore, type RecordState, selectionOf } from "../../../src/ui/view/record";
 import { makeSignals } from "../../../src/ui/view/state";
 import { described, stackOf, tokensOf } from "../../builders";
 import { RECORD_DEFAULTS } from "../../defaults";
 import { pass, until, useFakeClock } from "../../dom";
 import { FakeKernel } from "../../fakes";
-
-describe("the order of heads", () => {
-  it.each([
-    // Heads without a score are last.
-    {
-      scores: [0.2, null, 0.9, 0.2],
-      minScore: null,
-      heads: [2, 0, 3, 1],
-      ordered: [0.9, 0.2, 0.2, null],
-    },
-    { scores: [0.2, null, 0.9, -0.2], minScore: 0, heads: [2, 0], ordered: [0.9, 0.2] },
-    { scores: [0.2, 0.5, 0.49, 0], minScore: 0.5, heads: [1], ordered: [0.5] },
-  ])("by $scores from $minScore is $heads", ({ scores, minScore, heads, ordered }) => {
-    expect(orderHeads([0, 1, 2, 3], scores, minScore)).toEqual({ heads, scores: ordered });
-  });
-});
 
 const STACK = stackOf({
   layers: [2, 4],
@@ -65,7 +45,14 @@ function open(kernel: Kernel, changed: Partial<RecordState> = {}, takeUp?: () =>
   const end = new AbortController();
   onTestFinished(() => end.abort());
   const state = makeSignals({ ...RECORD_DEFAULTS, ...changed });
-  const record = createRecordStore(new Source(kernel), state, end.signal, signal(""), takeUp);
+  const record = createRecordStore(
+    new Source(kernel),
+    state,
+    end.signal,
+    signal(""),
+    takeUp,
+    FEATURES,
+  );
   return { record, state };
 }
 

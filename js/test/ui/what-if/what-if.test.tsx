@@ -14,7 +14,9 @@ import { assign, readHash, writeHash } from "../../../src/ui/view/state";
 import {
   CHANGED_RUN_TRAITS,
   type Change,
+  type ChangedRunState,
   type CutChange,
+  changedRunOf,
 } from "../../../src/ui/what-if/changed-run";
 import { PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
@@ -87,7 +89,7 @@ class Kernel extends FakeKernel {
 }
 
 /** Render the panel (a `details` element) and the text about the pinned edge. */
-function draw(changed: Partial<RecordState> = {}, kernel = new Kernel()) {
+function draw(changed: Partial<RecordState & ChangedRunState> = {}, kernel = new Kernel()) {
   const source = new Source(kernel);
   const pinned = { layer: 2, heads: [1], token: 1, key: 0 };
   const state = { ...RECORD_DEFAULTS, runs_model: kernel.live, ...pinned, ...changed };
@@ -240,7 +242,7 @@ it("asks again for another record, and drops the replies about the earlier one",
   kernel.held = (name) => ["intervene", "block"].includes(name);
   record.value = 1;
   await until(() => expect(line()).toContain("Weight …"));
-  expect(context.record.changedRun.latest.value).toBeNull();
+  expect(changedRunOf(context.record).latest.value).toBeNull();
   expect(root.querySelector(".av-what-if-answer")?.textContent).toBe("The kernel runs the model …");
 });
 

@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../../src/client/page";
 import { Source } from "../../../src/client/source";
-import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
+import { roundedTo, writtenError } from "../../../src/ui/text/csv";
 import type { Combine } from "../../../src/views/head/state";
 import { described, pageOf, readFixture, stackOf, tokensOf } from "../../builders";
 import { linesOf, marked, type Options, optionsOf, type Weights, weightsOf } from "./plots";

@@ -9,6 +9,7 @@ import { type DotsMark, type Mark, type Scene, sceneOf } from "../../../draw/mar
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { fittedName } from "../../../ui/head-grid/head-roles";
 import { gridMarks, type Square } from "../../../ui/head-grid/marks";
+import { headOrderOf } from "../../../ui/head-grid/order";
 import { headName } from "../../../ui/text/captions";
 import type { Corpus, SmallPlot } from "../client/requests";
 import { type Coloring, lookOf } from "../colors";
@@ -150,7 +151,7 @@ export function tileMarks(
       textMark(text, x + side / 2, y + line, color, size, { align: "middle" });
     const size = layout.figures === "words" ? 10.5 : 9.5;
     const name = layout.figures === "words" ? headName(head) : `${head.layer}.${head.head}`;
-    const role = record.roleOf(head);
+    const role = headOrderOf(record).roleOf(head);
     const first = side + (layout.named ? 23 : 9);
     return [
       ...(plot?.problem ? [write("no plot", side / 2, palette.muted, 10)] : []),

@@ -9,6 +9,7 @@ import { Choice } from "../../../ui/controls/fields";
 import { type HeadIndex, isSameHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
+import { headOrderOf } from "../../../ui/head-grid/order";
 import { useZoomWheel } from "../../../ui/plot/wheel";
 import { headName } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
@@ -45,7 +46,7 @@ export function EmbeddingOverview(props: OverviewProps) {
 
 /** Choice of the order of heads. */
 export function OverviewOrder({ context, overview }: Pick<OverviewProps, "context" | "overview">) {
-  const byRole = context.record.roles.value ? [[BY_ROLE, "role"] as const] : [];
+  const byRole = headOrderOf(context.record).roles.value ? [[BY_ROLE, "role"] as const] : [];
   return (
     <Choice
       label="Heads by"
@@ -75,7 +76,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
     return problem ? [problem] : figureLines(figuresOf(head));
   };
   const titleOf = (head: HeadIndex): string => {
-    const role = context.record.roleOf(head);
+    const role = headOrderOf(context.record).roleOf(head);
     return `${headName(head)}${role ? `, ${role.label}` : ""}`;
   };
   return (
@@ -101,7 +102,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
         sources: (cells) => [
           ...cells.map((cell) => (cell && plots.get(headKey(cell))) ?? null),
           ...cells.map((cell) => cell && (figuresOf(cell) ?? null)),
-          ...[look, context.palette.value, context.record.roles.value],
+          ...[look, context.palette.value, headOrderOf(context.record).roles.value],
         ],
         marks: tileMarks(context, layout, look, plots, trust),
         onPainted: () => {

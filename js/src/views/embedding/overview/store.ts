@@ -3,6 +3,7 @@
 import { computed } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
 import type { HeadIndex } from "../../../ui/head-grid/grid";
+import { headOrderOf } from "../../../ui/head-grid/order";
 import { createHeadGrid } from "../../../ui/head-grid/store";
 import { assign } from "../../../ui/view/state";
 import { mixedOrder } from "../plot/cloud";
@@ -13,7 +14,9 @@ import { overviewScene, tileLook } from "./marks";
 
 export function createOverviewStore(context: Context, store: EmbeddingStore) {
   const { record, state, width } = context;
-  const order = computed(() => tileOrder(state.order.value, record.roles.value !== null));
+  const order = computed(() =>
+    tileOrder(state.order.value, headOrderOf(record).roles.value !== null),
+  );
   // Trust figures, which measure the quality of plots, arrive one layer at a time. If the order
   // does not depend on them, they must not change the grid.
   const measured = computed(() =>
@@ -22,12 +25,19 @@ export function createOverviewStore(context: Context, store: EmbeddingStore) {
   const grid = computed(() => {
     const stack = record.selection.value?.stack;
     const perRow = tilesInRow(width.value);
-    return stack ? tileGrid(stack, order.value, measured.value, perRow, record.roles.value) : null;
+    return stack
+      ? tileGrid(stack, order.value, measured.value, perRow, headOrderOf(record).roles.value)
+      : null;
   });
   const layout = computed(
     () =>
       grid.value &&
-      layOutTiles(grid.value, width.value, isPrinted(context.figure), record.roles.value !== null),
+      layOutTiles(
+        grid.value,
+        width.value,
+        isPrinted(context.figure),
+        headOrderOf(record).roles.value !== null,
+      ),
   );
   /** Plot of each head by `headKey`. */
   const plots = computed(

@@ -11,21 +11,24 @@ import { useEffect, useRef } from "preact/hooks";
 import type { HeadMap } from "../../client/source";
 import type { Ink } from "../colors/color-scales";
 import { headColor } from "../colors/palette";
+import { runKey } from "../controls/keys";
+import { chooseHead } from "../controls/shortcuts";
 import { EffectBar } from "../effects/bar";
 import {
   effectsInWords,
+  effectsOf,
   endText,
   errorText,
   headEffectInWords,
   shortEffectText,
 } from "../effects/effects";
-import { gateInWords, gateOf, isClosed, mapInk } from "../head-grid/gates";
-import { heatPixels } from "../head-grid/heat-pixels";
 import { formatNumber, formatWeight } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
 import type { Selection } from "../view/record";
 import { assign } from "../view/state";
-import { runKey } from "./keys";
+import { gateInWords, gateOf, isClosed, mapInk } from "./gates";
+import { heatPixels } from "./heat-pixels";
+import { headOrderOf } from "./order";
 
 /**
  * Minimum side in pixels of a map with words below it. They name the role of the head, or say that
@@ -75,23 +78,11 @@ export function scoreText(score: number | null): string {
 }
 
 /**
- * Choose only this head if `single` is true. Otherwise add it to the chosen heads, or remove it if
- * it is chosen.
- */
-export function chooseHead({ common }: RecordContext, head: number, single: boolean): void {
-  // Read the state, not the heads of the last rendering. The second click of a double click may
-  // come before the first click is rendered.
-  const now = common.heads.peek();
-  const toggled = now.includes(head) ? now.filter((other) => other !== head) : [...now, head];
-  assign(common, { heads: single ? [head] : toggled });
-}
-
-/**
  * Render the buttons "all" and "none". The first chooses all heads of the layer or, if the reader
  * set a minimum score, all heads that reach it. The second chooses no head.
  */
 export function HeadTools({ context, chosen }: { context: RecordContext; chosen: number[] }) {
-  const { heads } = context.record.order.value;
+  const { heads } = headOrderOf(context.record).order.value;
   const hasAll = heads.every((head) => chosen.includes(head));
   // A button that would change nothing is not disabled. Otherwise, it would lose the keyboard focus
   // when a press makes it useless.
@@ -132,8 +123,9 @@ export function HeadStrip(props: {
   const palette = props.context.palette.value;
   const compact = props.context.controls.value === "compact";
   const chosen = single ? selection.heads.slice(0, 1) : selection.chosen;
-  const order = record.order.value;
-  const scale = record.headEffects.value;
+  const { byRole, roleOf, ...ordered } = headOrderOf(record);
+  const order = ordered.order.value;
+  const scale = effectsOf(record).heads.value;
   const note = scale ? effectsInWords(scale, "below heads") : "";
   const bySize = scale?.name === common.order.value ? scale : null;
   // `order` lacks heads whose scores are below the minimum. Show them if they are chosen.
@@ -189,10 +181,10 @@ export function HeadStrip(props: {
         onPointerLeave={() => onHover?.(null)}
       >
         {heads.map((head, i) => {
-          const score = record.byRole.value ? undefined : order.scores?.[i];
+          const score = byRole.value ? undefined : order.scores?.[i];
           const scoreWords =
             score !== undefined && (bySize ? shortEffectText(bySize, score) : scoreText(score));
-          const role = record.roleOf({ layer, head });
+          const role = roleOf({ layer, head });
           const does = role ? `, ${role.label}` : "";
           const effect = scale?.of({ layer, head });
           const gate = gateOf(stack, { layer, head });

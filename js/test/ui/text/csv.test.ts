@@ -1,12 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import {
-  csvText,
-  roundedTo,
-  shortest,
-  withColumn,
-  writtenError,
-} from "../../../src/ui/exports/csv";
+import { csvText, roundedTo, shortest, withColumn, writtenError } from "../../../src/ui/text/csv";
 
 describe("a table", () => {
   it("gets a column with one value", () => {
