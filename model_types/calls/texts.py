@@ -49,7 +49,7 @@ def piped(
     `expect` has further attributes of `Call`, and `options` are arguments of `extract`.
     """
     if part:
-        options["call"] = part
+        options["part"] = part
 
     def shown() -> Any:
         return extract(pipe, inputs, progress=False, **options)

@@ -602,7 +602,7 @@ def subclasses() -> Iterator[Case]:
         "a ChunkPipeline": lambda: piped(features(own.Chunks), TEXT),
         "a ChunkPipeline, part=1": lambda: piped(features(own.Chunks), TEXT, part=1),
         "part=5 of two": lambda: piped(
-            features(own.Twice), TEXT, part=5, expect={"required": r"call.*(2|two)"}
+            features(own.Twice), TEXT, part=5, expect={"required": r"part.*(2|two)"}
         ),
         "_forward with inputs_embeds": lambda: piped(features(own.Embedded), TEXT),
         "SentenceTransformer with its own tokenize": lambda: encoded(

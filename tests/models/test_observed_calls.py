@@ -62,23 +62,23 @@ def zero_shot(classifier: Any, checkpoint_folder: Path) -> Any:
 def test_the_model_runs_once(zero_shot: Any) -> None:
     """The own call, with three candidates, runs no forward. The extraction runs one."""
     forwards = Forwards(zero_shot.model)
-    record = av.extract(zero_shot, TEXT, call=2)
+    record = av.extract(zero_shot, TEXT, part=2)
     assert forwards.count == 1
     assert "birds" in record.tokens.text
     assert (
         "ZeroShotClassificationPipeline calls the model 3 times for this input. The record shows "
-        "call 3 (call=2). Pass call=0 to call=2 for other calls."
+        "call 3 (part=2). Pass part=0 to part=2 for other calls."
     ) in record.notes
 
 
-def test_a_call_that_does_not_exist_is_an_error(zero_shot: Any) -> None:
-    with pytest.raises(ValueError, match=r"call=3: Zero\w+ calls the model 3 times .* 0 to 2\."):
-        av.extract(zero_shot, TEXT, call=3)
-    with pytest.raises(ValueError, match=r"call=1 selects a call of an object .* Remove call="):
-        av.extract(zero_shot.model, TEXT, tokenizer=zero_shot.tokenizer, call=1)
-    number: Any = "last"
-    with pytest.raises(TypeError, match="call='last' must be a whole number"):
-        av.extract(zero_shot, TEXT, call=number)
+def test_a_part_that_does_not_exist_is_an_error(zero_shot: Any) -> None:
+    with pytest.raises(ValueError, match=r"part=3: Zero\w+ calls the model 3 times .* 0 to 2\."):
+        av.extract(zero_shot, TEXT, part=3)
+    with pytest.raises(ValueError, match=r"part=1 selects a call of an object .* Remove part="):
+        av.extract(zero_shot.model, TEXT, tokenizer=zero_shot.tokenizer, part=1)
+    part: Any = "last"
+    with pytest.raises(TypeError, match="part='last' must be a whole number"):
+        av.extract(zero_shot, TEXT, part=part)
 
 
 def test_all_calls_of_an_own_class_are_parts(classifier: Any, checkpoint_folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_all_calls_of_an_own_class_are_parts(classifier: Any, checkpoint_folder:
     pipe = pipeline_of(classifier, checkpoint_folder, "text-classification", pipeline_class=Twice)
     with torch.no_grad():
         best = classifier(**pipe.tokenizer(TEXT, return_tensors="pt")).logits.argmax()
-    records = [av.extract(pipe, TEXT, call=number) for number in (0, 1)]
+    records = [av.extract(pipe, TEXT, part=part) for part in (0, 1)]
     ids = pipe.tokenizer(TEXT)["input_ids"]
     assert [record.tokens.ids for record in records] == [
         tuple(ids),
@@ -113,10 +113,10 @@ def test_a_corpus_says_which_call_of_each_text_it_has(
     pipe = pipeline_of(
         classifier, checkpoint_folder, "text-classification", pipeline_class=PerToken
     )
-    corpus = av.extract_corpus(pipe, [TEXT, f"{TEXT} {TEXT}"], call=1, progress=False)
+    corpus = av.extract_corpus(pipe, [TEXT, f"{TEXT} {TEXT}"], part=1, progress=False)
     assert corpus.notes == [
         "Some texts: PerToken calls the model … times for this input. Only one call is read "
-        "(call=1)."
+        "(part=1)."
     ]
 
 

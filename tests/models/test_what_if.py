@@ -717,8 +717,8 @@ def test_a_model_needs_the_inputs_of_the_record(
         av.HeadView(view.record, tokenizer=tokenizer)
     with pytest.raises(TypeError, match="inputs= needs model="):
         av.HeadView(view.record, inputs=np.zeros((1, 14), np.int64))
-    with pytest.raises(TypeError, match="call= needs model="):
-        av.HeadView(view.record, call=0)
+    with pytest.raises(TypeError, match="part= needs model="):
+        av.HeadView(view.record, part=0)
     other = av.HeadView(view.record, model=model, inputs="the cat sat", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="the 14 tokens of stack 'self' in the record differ"):
         ask(other, EDGE)

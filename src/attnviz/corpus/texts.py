@@ -120,7 +120,7 @@ def notes_on_left_out(empty: int, too_long: int) -> list[str]:
 
 
 # Parts of notes on parts of texts that differ between texts: quotes of the text, and numbers other
-# than those of settings, such as ``call=1``.
+# than those of settings, such as ``part=1``.
 _OF_ONE_TEXT = re.compile(r"“[^”]*”|(?<![=\d])\d[\d,]*(?=[ ).])")
 
 
@@ -136,8 +136,8 @@ def note_on_some_texts(note: str) -> str:
     """
     if kind_of(note) != "part of a text":
         return note
-    # The advice on other values of `call` is for one record.
-    note = re.sub(r"The record shows call \S+ (\(call=\d+\)).*", r"Only one call is read \1.", note)
+    # The advice on other values of `part` is for one record.
+    note = re.sub(r"The record shows call \S+ (\(part=\d+\)).*", r"Only one call is read \1.", note)
     return "Some texts: " + _OF_ONE_TEXT.sub("…", note)
 
 

@@ -35,7 +35,7 @@ def show_embedding_view(
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
     truncation: bool | int = False,
-    call: int | None = None,
+    part: int | None = None,
     tokenizer: Any = None,
     processor: Any = None,
     name: str | None = None,
@@ -77,7 +77,7 @@ def show_embedding_view(
     truncation : bool or int, default False
         Whether to cut texts that are too long for the model. A number cuts longer texts to this
         many tokens. By default, texts that are too long are left out.
-    call : int, optional
+    part : int, optional
         Number of the call to read, from 0, if `model` is a pipeline that calls its model several
         times for one text, such as for windows of a long text.
     tokenizer, processor : object, optional

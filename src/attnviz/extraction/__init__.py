@@ -81,7 +81,7 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     truncation: bool | int = False,
-    call: int | None = None,
+    part: int | None = None,
     name: str | None = None,
     layers: Layers = None,
     dtype: str | torch.dtype | None = None,
@@ -137,7 +137,7 @@ def extract(
         Truncate a text that is too long instead of raising an error. True truncates so that the
         text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
         tokens of the text in `inputs`. A note in the record states the truncation.
-    call : int, optional
+    part : int, optional
         Number of the call to record, from 0, if `model` is a pipeline that calls its model several
         times for one input: for windows of a long text, chunks of a sound, or candidate labels. The
         default is the first call. A note in the record states the number of calls.
@@ -208,7 +208,7 @@ def extract(
     loaded = load(model, tokenizer, processor)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
     encoder = Encoder(
-        loaded, {"truncation": truncation, "call": call, "name": name}, several=is_list
+        loaded, {"truncation": truncation, "part": part, "name": name}, several=is_list
     )
     options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):

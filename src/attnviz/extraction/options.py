@@ -23,7 +23,7 @@ class RecordOptions(TypedDict, total=False):
     processor: Any
     generate: int | Mapping[str, Any] | GenerationConfig | None
     truncation: bool | int
-    call: int | None
+    part: int | None
     name: str | None
     layers: Layers
     dtype: str | torch.dtype | None

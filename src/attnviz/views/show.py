@@ -55,7 +55,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         generate: Any = None,
         live: bool = False,
         truncation: bool | int = False,
-        call: int | None = None,
+        part: int | None = None,
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
@@ -97,7 +97,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         truncation : bool or int, default False
             Whether to cut a text that is too long for the model. A number is the maximum number of
             tokens. The view states that the text is cut.
-        call : int, optional
+        part : int, optional
             Number of the call to show, from 0, if `model` is a pipeline that calls its model
             several times for one input, such as for windows of a long text.
         sentence_b_start : int, optional

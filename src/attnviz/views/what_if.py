@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: Arguments of `attnviz.extract` that determine which tokens the model gets from the inputs.
-INPUT_OPTIONS = ("tokenizer", "processor", "target", "truncation", "call")
+INPUT_OPTIONS = ("tokenizer", "processor", "target", "truncation", "part")
 # Maximum number of changes in one run.
 _MAX_CHANGES = 32
 
@@ -41,7 +41,7 @@ class WhatIf(RecordView):
     ----------
     record, include_layers, **others
         See `attnviz.views.record_view.RecordView`.
-    model, inputs, tokenizer, processor, target, truncation, call : optional
+    model, inputs, tokenizer, processor, target, truncation, part : optional
         Arguments with which the record was extracted. They are needed to run the model again.
         ``show_*`` functions pass them if they have a model. If the record of the view is replaced
         by a record with other tokens, of another model or without attention weights, the view does

@@ -96,15 +96,15 @@ class Encoder:
 
     If the caller passed an object around the model, such as a pipeline, this object prepares the
     inputs (see `own_call`). `options` are arguments of `attnviz.extract`, of which `truncation`,
-    `call` and `name` are used. Without a name, records have the model's own name. `several` is
+    `part` and `name` are used. Without a name, records have the model's own name. `several` is
     whether the caller passed a list of examples.
     """
 
     def __init__(self, loaded: Loaded, options: RecordOptions, *, several: bool = False) -> None:
         self.loaded = loaded
         self._several = several
-        number = options.get("call")
-        self._call_number = None if number is None else whole_number("call", number, 0)
+        part = options.get("part")
+        self._part = None if part is None else whole_number("part", part, 0)
         self.title = options.get("name") or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
         self._truncation = Truncation(loaded, read_truncation(options.get("truncation")))
@@ -236,7 +236,7 @@ class Encoder:
             _check_not_empty(example)
         example = as_picture(self.loaded, example)
         is_encoded = _is_encoded(example, self.loaded.accepted)
-        call, notes = own_call(self.loaded, None if is_encoded else example, self._call_number)
+        call, notes = own_call(self.loaded, None if is_encoded else example, self._part)
         if call is not None:
             batch = self._encode_mapping(call.arguments)
             if self._fits(batch, answer.num_tokens):

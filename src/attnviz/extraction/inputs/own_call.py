@@ -88,23 +88,23 @@ class OwnCall:
     module: nn.Module | None = None
 
 
-def own_call(loaded: Loaded, example: Any, number: int | None) -> tuple[OwnCall | None, list[str]]:
+def own_call(loaded: Loaded, example: Any, part: int | None) -> tuple[OwnCall | None, list[str]]:
     """Return the call of the model that the user's own object makes for an example, and notes.
 
-    `example` is None if it is already encoded. `number` is that of the call, if there are
+    `example` is None if it is already encoded. `part` is the number of the call, if there are
     several, or None for the first. The result is None if the user passed a model, or if the object
     does not reach the model. The notes then name settings that were not applied. Otherwise, there
     is a note if the call has only a part of the input.
 
-    Raise ValueError if `number` is larger than that of the last call.
+    Raise ValueError if the number `part` is larger than that of the last call.
     """
     name = type(loaded.wrapper).__name__
     run = None if example is None else _entry_point(loaded, example)
     if run is None:
-        if number is not None:
+        if part is not None:
             raise ValueError(
-                f"call={number} selects a call of an object around a model, such as a pipeline, "
-                "and such an object does not prepare this input. Remove call=."
+                f"part={part} selects a call of an object around a model, such as a pipeline, and "
+                "such an object does not prepare this input. Remove part=."
             )
         return None, [] if example is None else notes_on_settings(loaded, "")
     calls, error = observe(loaded, run)
@@ -121,22 +121,22 @@ def own_call(loaded: Loaded, example: Any, number: int | None) -> tuple[OwnCall 
             f"part {next(paths)} ({type(inner).__name__}). Pass this part as the model, and the "
             "output of the tokenizer or processor as inputs."
         )
-    count, index = len(calls), number or 0
-    if index >= count:
+    count, number = len(calls), part or 0
+    if number >= count:
         raise ValueError(
-            f"call={number}: {name} calls the model {count:,} times for this input. Pass a number "
+            f"part={part}: {name} calls the model {count:,} times for this input. Pass a number "
             f"from 0 to {count - 1}."
         )
     notes: list[str] = []
     if count > 1:
-        others = f"call=0 to call={count - 1}" if count > 2 else f"call={1 - index}"
+        others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
         seconds = " Seconds are counted from the start of this part." if is_sound(example) else ""
         note = (
             f"{name} calls the model {count:,} times for this input. The record shows call "
-            f"{index + 1:,} (call={index}). Pass {others} for other calls.{seconds}"
+            f"{number + 1:,} (part={number}). Pass {others} for other calls.{seconds}"
         )
         notes.append(Note(note, "part of a text"))
-    return calls[index], notes
+    return calls[number], notes
 
 
 def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
