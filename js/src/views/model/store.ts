@@ -45,6 +45,11 @@ import {
 import { cachedMap, type MapSet, type Part, requestOf } from "./maps";
 import type { ModelState } from "./state";
 
+type Context = ViewContext<ModelState>;
+type Heads = ReturnType<typeof createHeads>;
+type Widths = ReturnType<typeof createWidths>;
+type Grid = ReturnType<typeof createGrid>;
+
 /** Cells per side of the maps of a long text, whose rows are a sample of its queries. */
 const SAMPLED_SIZE = 32;
 /** Minimum width in pixels of a view that has the detail beside the grid instead of below. */
@@ -80,12 +85,9 @@ export function createDetail(
 
 export type DetailStore = ReturnType<typeof createDetail>;
 
-export function createModelStore(context: ViewContext<ModelState>) {
-  const { record, state, source } = context;
+/** Heads of the grid: their stacks and order, and their effects and roles. */
+function createHeads({ record, state, palette }: Context) {
   const ordered = headOrderOf(record);
-  const size = signal<CellSize>("fit");
-  const detail = signal<DetailStore | null>(null);
-
   const stack = computed(() => record.selection.value?.stack ?? null);
   const ranked = computed(() => {
     const scores = ordered.scores.value;
@@ -118,43 +120,10 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const name = stacks.value.length > 1 && { stack: baseName(selection.stack) };
     return { layer: selection.layer, head, ...name };
   });
-  /** Whether the view shows the detail. In a dashboard, other panes show the open head. */
-  const showsDetail = computed(() => opened.value !== null && !context.embedded);
-  const inner = computed(() => Math.max(200, context.width.value));
-  const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
-  const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
-  // The detail may add a scroll bar to the page, which makes the view a little narrower. Thumbnails
-  // keep their size then.
-  let lastWidth = 0;
-  const cellsWidth = computed(() => {
-    const gridWidth = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
-    const isScrollBar =
-      showsDetail.value && lastWidth > 0 && Math.abs(gridWidth - lastWidth) <= SCROLLBAR + 2;
-    if (!isScrollBar) lastWidth = gridWidth;
-    return lastWidth;
-  });
-
-  const grid = computed<HeadGrid | null>(() => {
-    const [selection, include] = [record.selection.value, state.include_heads.value];
-    if (!selection) return null;
-    if (!ranked.value) return layerGrid(selection.layers, include);
-    const perRow = cellsInRow(cellsWidth.value, size.value);
-    const label = orderLabel(state.order.value);
-    return galleryGrid(selection.stack, ranked.value, label, perRow, include);
-  });
-  const part = computed<Part>(() => {
-    const selection = record.selection.value;
-    if (!selection) return { rows: [0, 1], columns: [0, 1] };
-    const pair = pairOf(selection, state.pair.value);
-    return {
-      rows: pairRange(selection.queries, pair, "query"),
-      columns: pairRange(selection.keys, pair, "key"),
-    };
-  });
-  const longest = computed(() => Math.max(sizeOf(part.value.rows), sizeOf(part.value.columns)));
   const roles = computed(() =>
     joinRoles(stacks.value.map((one) => state.roles.value[baseName(one)])),
   );
+  const roleSigns = computed(() => signsOfHeads(roles.value, palette.value));
   const effects = computed<HeadEffects | null>(() => {
     const { order, scores, score_notes, score_errors } = state;
     const values = follow({ order, scores, score_notes, score_errors });
@@ -172,13 +141,88 @@ export function createModelStore(context: ViewContext<ModelState>) {
         joined[stacks.peek().indexOf(stackOf(head))]?.of(head) ?? { value: null, error: null },
     };
   });
+  const reordering = computed(() => {
+    const name = state.order.value;
+    if (!stack.value || name === "number" || ordered.scores.value) return false;
+    if (ordered.byRole.value) return true;
+    if (name === BY_PIN) return record.selection.value?.token !== null;
+    const stackScores = state.scores.value[name]?.[baseName(stack.value)];
+    return stackScores !== undefined || stack.value.patterns.includes(name);
+  });
+
+  return {
+    ranked,
+    stacks,
+    stackOf,
+    /** Head that the detail shows, or null. */
+    opened,
+    /** Bars of the heads in the grid. */
+    effects,
+    hasRoles: computed(() => roles.value !== null),
+    roleOf: (head: HeadIndex): HeadRole | null => {
+      const of = stackOf(head);
+      return roleOf(state.roles.value[baseName(of)], of, head);
+    },
+    /** Letters and colours of all roles. */
+    roleSigns,
+    /** Return the letter and colour of a role, or undefined if the role is null. */
+    signOf: (role: HeadRole | null) => roleSigns.value.find(({ name }) => name === role?.name),
+    byRole: ordered.byRole,
+    /** Whether the scores that order the heads are loading. */
+    reordering,
+  };
+}
+
+/** Widths of the grid and of the detail, which share the width of the view. */
+function createWidths(context: Context, { opened }: Heads) {
+  /** Whether the view shows the detail. In a dashboard, other panes show the open head. */
+  const showsDetail = computed(() => opened.value !== null && !context.embedded);
+  const inner = computed(() => Math.max(200, context.width.value));
+  const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
+  const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
+  // The detail may add a scroll bar to the page, which makes the view a little narrower. Thumbnails
+  // keep their size then.
+  let lastWidth = 0;
+  const cellsWidth = computed(() => {
+    const gridWidth = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
+    const isScrollBar =
+      showsDetail.value && lastWidth > 0 && Math.abs(gridWidth - lastWidth) <= SCROLLBAR + 2;
+    if (!isScrollBar) lastWidth = gridWidth;
+    return lastWidth;
+  });
+
+  return { inner, showsDetail, beside, detailWidth, cellsWidth };
+}
+
+/** Grid of thumbnails with its layout, and the queries and keys that the thumbnails show. */
+function createGrid(context: Context, heads: Heads, { inner, cellsWidth }: Widths) {
+  const { record, state } = context;
+  const size = signal<CellSize>("fit");
+  const grid = computed<HeadGrid | null>(() => {
+    const [selection, include] = [record.selection.value, state.include_heads.value];
+    if (!selection) return null;
+    if (!heads.ranked.value) return layerGrid(selection.layers, include);
+    const perRow = cellsInRow(cellsWidth.value, size.value);
+    const label = orderLabel(state.order.value);
+    return galleryGrid(selection.stack, heads.ranked.value, label, perRow, include);
+  });
+  const part = computed<Part>(() => {
+    const selection = record.selection.value;
+    if (!selection) return { rows: [0, 1], columns: [0, 1] };
+    const pair = pairOf(selection, state.pair.value);
+    return {
+      rows: pairRange(selection.queries, pair, "query"),
+      columns: pairRange(selection.keys, pair, "key"),
+    };
+  });
+  const longest = computed(() => Math.max(sizeOf(part.value.rows), sizeOf(part.value.columns)));
   const layoutOf = (headGrid: HeadGrid, width: number, maxHeight: number): Layout =>
     layOut(
       headGrid,
       { width, maxHeight, printed: isPrinted(context.figure) },
       {
         ...{ size: size.value, longest: longest.value },
-        ...{ hasBars: effects.value !== null, hasRoles: roles.value !== null },
+        ...{ hasBars: heads.effects.value !== null, hasRoles: heads.hasRoles.value },
       },
     );
   const layout = computed(() => {
@@ -189,8 +233,39 @@ export function createModelStore(context: ViewContext<ModelState>) {
     return grid.value && layoutOf(grid.value, cellsWidth.value, maxHeight);
   });
 
-  const heads = createHeadGrid({ grid, layout, current: opened, highlighted: true });
+  return {
+    size,
+    grid,
+    /** Queries and keys that the maps cover. */
+    part,
+    longest,
+    layout,
+    /** Return the layout of a figure. It has the full width, no detail and no scroll box. */
+    wholeLayout: () => {
+      const headGrid = grid.peek();
+      return headGrid && layoutOf(headGrid, inner.peek(), Number.POSITIVE_INFINITY);
+    },
+    /** Scroll position, visible cells and keyboard cursor of the grid. */
+    heads: createHeadGrid({ grid, layout, current: heads.opened, highlighted: true }),
+    /**
+     * Top and bottom of the row to outline on each heat map, as shares of the height of the map. It
+     * is the row of the query that predicts the chosen token of a generated text. Null for other
+     * texts, and if the maps do not cover the query.
+     */
+    outlinedRow: computed(() => {
+      const query = state.prediction.value === null ? null : state.token.value;
+      const { rows } = part.value;
+      if (query === null || !isWithin(rows, query)) return null;
+      const shareOf = (row: number): number => indexIn(rows, row) / sizeOf(rows);
+      return [shareOf(query), shareOf(query + 1)] as const;
+    }),
+  };
+}
 
+/** Maps of the heads in sight. */
+function createMaps(context: Context, { stacks, stackOf }: Heads, shown: Grid) {
+  const { record, state, source } = context;
+  const { grid, heads, layout, longest, part } = shown;
   // For each stack, the values that the requests of its maps have in common. The signal changes
   // only if one of these values does, so that a new layout alone does not load maps again.
   const mapSets = computedValue<MapSet[]>(() => {
@@ -210,15 +285,6 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const { name } = stackOf(head);
     return mapSets.peek().find((set) => set.stack === name) as MapSet;
   };
-
-  const reordering = computed(() => {
-    const name = state.order.value;
-    if (!stack.value || name === "number" || ordered.scores.value) return false;
-    if (ordered.byRole.value) return true;
-    if (name === BY_PIN) return record.selection.value?.token !== null;
-    const stackScores = state.scores.value[name]?.[baseName(stack.value)];
-    return stackScores !== undefined || stack.value.patterns.includes(name);
-  });
 
   // Number of arrivals of maps. Its change makes the grid repaint.
   const arrivals = signal(0);
@@ -244,39 +310,39 @@ export function createModelStore(context: ViewContext<ModelState>) {
       }),
     ),
   );
-  const roleSigns = computed(() => signsOfHeads(roles.value, context.palette.value));
+  return {
+    mapSets,
+    mapSetOf,
+    arrivals,
+    /** Return any map of a stack, or null before the first reply. */
+    anyMap: ({ name }: StackDescription): HeadMap | null => latestMaps.value.get(name) ?? null,
+    map: (head: HeadIndex) => cachedMap(source, mapSetOf(head), head),
+  };
+}
+
+export function createModelStore(context: Context) {
+  const { record, state } = context;
+  const heads = createHeads(context);
+  const widths = createWidths(context, heads);
+  const grid = createGrid(context, heads, widths);
+  const detail = signal<DetailStore | null>(null);
   const mustShowDetail = signal(false);
   const moveTo = (head: HeadIndex): void => {
     const { layer, stack: name } = head;
-    heads.cursor.value = head;
+    grid.heads.cursor.value = head;
     assign(state, { ...(name && { stack: name }), layer, heads: [head.head] });
   };
-  const open = (head: HeadIndex): void => {
-    batch(() => {
-      mustShowDetail.value = true;
-      moveTo(head);
-    });
-  };
-
   return {
     selection: record.selection,
-    stacks,
-    stackOf,
-    /** Bars of the heads in the grid. */
-    effects,
-    roleOf: (head: HeadIndex): HeadRole | null => {
-      const of = stackOf(head);
-      return roleOf(state.roles.value[baseName(of)], of, head);
-    },
-    /** Letters and colours of all roles. */
-    roleSigns,
-    /** Return the letter and colour of a role, or undefined if the role is null. */
-    signOf: (role: HeadRole | null) => roleSigns.value.find(({ name }) => name === role?.name),
-    byRole: ordered.byRole,
-    /** Scroll position, visible cells and keyboard cursor of the grid. */
-    heads,
-    grid,
-    layout,
+    ...heads,
+    ...widths,
+    ...grid,
+    ...createMaps(context, heads, grid),
+    /** Identifier of the content, which `data-attnviz-drawn` has after the content is drawn. */
+    drawnId: computed(() => {
+      const selection = record.selection.value;
+      return selection && `model:${selection.stack.name}:${selection.layer}`;
+    }),
     /** Identifier of the content whose visible thumbnails are all painted, or null. */
     gridDrawn: signal<string | null>(null),
     /** Whether the detail is drawn. */
@@ -297,47 +363,15 @@ export function createModelStore(context: ViewContext<ModelState>) {
     }),
     /** Progress of an export, which is shown below the view. Null if no export is running. */
     exporting: signal<string | null>(null),
-    /** Return the layout of a figure. It has the full width, no detail and no scroll box. */
-    wholeLayout: () => {
-      const headGrid = grid.peek();
-      return headGrid && layoutOf(headGrid, inner.peek(), Number.POSITIVE_INFINITY);
-    },
-    /** Identifier of the content, which `data-attnviz-drawn` has after the content is drawn. */
-    drawnId: computed(() => {
-      const selection = record.selection.value;
-      return selection && `model:${selection.stack.name}:${selection.layer}`;
-    }),
-    /** Whether the scores that order the heads are loading. */
-    reordering,
-    /** Queries and keys that the maps cover. */
-    part,
-    /**
-     * Top and bottom of the row to outline on each heat map, as shares of the height of the map. It
-     * is the row of the query that predicts the chosen token of a generated text. Null for other
-     * texts, and if the maps do not cover the query.
-     */
-    outlinedRow: computed(() => {
-      const query = state.prediction.value === null ? null : state.token.value;
-      const { rows } = part.value;
-      if (query === null || !isWithin(rows, query)) return null;
-      const shareOf = (row: number): number => indexIn(rows, row) / sizeOf(rows);
-      return [shareOf(query), shareOf(query + 1)] as const;
-    }),
-    mapSets,
-    mapSetOf,
-    arrivals,
-    /** Return any map of a stack, or null before the first reply. */
-    anyMap: ({ name }: StackDescription): HeadMap | null => latestMaps.value.get(name) ?? null,
-    map: (head: HeadIndex) => cachedMap(source, mapSetOf(head), head),
-    opened,
-    showsDetail,
-    beside,
-    detailWidth,
-    size,
     /** Whether the view must scroll to the detail when it is drawn. */
     mustShowDetail,
     /** Open a head and scroll to its detail. */
-    open,
+    open: (head: HeadIndex): void => {
+      batch(() => {
+        mustShowDetail.value = true;
+        moveTo(head);
+      });
+    },
     /** Open a head without scrolling to its detail. */
     moveTo,
     close: () => {
