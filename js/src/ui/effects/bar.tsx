@@ -3,8 +3,12 @@
 import { inkColor } from "../colors/color-scales";
 import { ColorLegend } from "../colors/legend";
 import { type Palette, rgbOf } from "../colors/palette";
+import { MarkCanvas } from "../plot/mark-canvas";
 import { aroundZero } from "../text/captions";
-import { type EffectScale, endText, positionOn } from "./effects";
+import { type EffectScale, effectMarks, endText } from "./effects";
+
+/** Height in pixels of the bar of an effect, and of its zero line. */
+const HEIGHT = { bar: 5, zero: 7 };
 
 /**
  * Render an effect as a bar that starts at a zero line in the middle. The left edge is at −`end`,
@@ -15,22 +19,13 @@ export function EffectBar(props: {
   /** Standard error of the effect, or null if it is unknown. */
   error: number | null;
   end: number;
+  width: number;
   palette: Palette;
 }) {
-  const { value, error, end, palette } = props;
-  const at = (number: number): number => 100 * positionOn(end, number);
-  const span = (from: number, to: number, color: string): string =>
-    `left:${at(from)}%;width:${at(to) - at(from)}%;background:${color}`;
-  const signed = value ?? 0;
-  const color = signed < 0 ? palette.negative : palette.positive;
-  return (
-    <span class={`av-effect${value === null ? " av-none" : ""}`} aria-hidden="true">
-      <i style={span(Math.min(0, signed), Math.max(0, signed), color)} />
-      {value !== null && error !== null && error > 0 && end > 0 && (
-        <b style={span(value - error, value + error, palette.ink)} />
-      )}
-    </span>
-  );
+  const { value, error, end, width, palette } = props;
+  const box = { x: 0, y: (HEIGHT.zero - HEIGHT.bar) / 2, width, height: HEIGHT.bar };
+  const marks = effectMarks(box, value, end, palette, error);
+  return <MarkCanvas class="av-effect" aria-hidden {...{ marks, width, height: HEIGHT.zero }} />;
 }
 
 /**

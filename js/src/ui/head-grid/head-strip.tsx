@@ -60,6 +60,7 @@ function MapCanvas({ map, ink, size }: { map: HeadMap | undefined; ink: Ink; siz
   }, [map, ink]);
   return (
     <canvas
+      class="av-map"
       ref={canvas}
       width={map?.columns ?? 1}
       height={map?.rows ?? 1}
@@ -224,7 +225,9 @@ export function HeadStrip(props: {
               onBlur={() => onHover?.(null)}
             >
               <MapCanvas map={map} ink={ink} size={size} />
-              {scale && effect && <EffectBar {...effect} end={scale.end} palette={palette} />}
+              {scale && effect && (
+                <EffectBar {...effect} end={scale.end} width={size} palette={palette} />
+              )}
               <span>{head}</span> {scoreWords && <span class="av-score">{scoreWords}</span>}
               {role && size >= MIN_NAMED_SIZE && <span class="av-role">{role.name}</span>}
               {isClosed(gate) && size >= MIN_NAMED_SIZE && <span class="av-role">closed</span>}

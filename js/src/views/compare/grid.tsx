@@ -4,11 +4,10 @@
  * the same head in the first member.
  */
 
-import { useEffect, useRef } from "preact/hooks";
-import { paintMarks, prepareCanvas } from "../../draw/canvas";
 import { ColorLegend } from "../../ui/colors/legend";
 import { pinColor } from "../../ui/colors/palette";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
+import { MarkCanvas } from "../../ui/plot/mark-canvas";
 import { capital, formatSmall, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { distanceLines, numSame, sentenceOf } from "./captions";
@@ -99,16 +98,9 @@ export function ChosenHead({ context, store }: GridProps) {
  * Chart of the distance of the chosen head for each member. A click chooses the compared member.
  */
 function Trend({ context, store }: GridProps) {
-  const canvas = useRef<HTMLCanvasElement>(null);
   const selection = store.selection.value;
   const trend = store.trend.value;
-  const palette = context.palette.value;
   const end = store.end.value;
-  useEffect(() => {
-    const now = store.selection.peek();
-    const drawing = canvas.current && prepareCanvas(canvas.current, TREND.width, TREND.height);
-    if (drawing && now) paintMarks(drawing, trendMarks(trend, now.member, end, palette));
-  }, [trend, selection?.member, end, palette]);
   if (!selection) return null;
   const { names } = selection;
   const words = trend.map(
@@ -119,11 +111,12 @@ function Trend({ context, store }: GridProps) {
       <p class="av-muted">
         distance from {names[0]}, 0 to {formatSmall(end)}
       </p>
-      <canvas
-        ref={canvas}
+      <MarkCanvas
+        marks={trendMarks(trend, selection.member, end, context.palette.value)}
+        width={TREND.width}
+        height={TREND.height}
         role="img"
         aria-label={`Distance from ${names[0]} by member: ${words.join(", ")}`}
-        style={{ width: `${TREND.width}px`, height: `${TREND.height}px` }}
         onClick={(event) => {
           const x = event.clientX - event.currentTarget.getBoundingClientRect().left;
           context.state.member.value = memberAt(x, trend.length);
