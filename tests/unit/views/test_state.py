@@ -11,10 +11,14 @@ import torch
 import traitlets
 from traitlets import TraitError
 
+from attnviz.atlas.view import AtlasView
 from attnviz.comparison.compare import compare
+from attnviz.embedding.view import EmbeddingView
 from attnviz.record.ranks import IndexerRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.docstrings import documented_names
+from attnviz.views.base import View
 from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
@@ -55,6 +59,35 @@ def test_the_default_state() -> None:
 def test_a_dashboard_has_all_traits_of_its_views() -> None:
     views = (HeadView, ModelView, MatrixView)
     assert set(Dashboard.state_names()) == {name for view in views for name in view.state_names()}
+
+
+@pytest.mark.parametrize(
+    "view",
+    [HeadView, ModelView, NeuronView, MatrixView, CompareView, Dashboard, EmbeddingView, AtlasView],
+)
+def test_declarations_of_traits_agree(view: type[View]) -> None:
+    kinds = {
+        name: kind
+        for source in reversed(view.__mro__)
+        for name, kind, words in documented_names(source)
+        if words and not words.startswith("See ")
+    }
+    for name in view.state_names():
+        trait: Any = view.class_traits()[name]
+        words = getattr(trait, "values", None) or []
+        assert set(trait.metadata.get("labels", ())) <= set(words), name
+        assert set(trait.metadata.get("when", ())) <= set(view.state_names()), name
+        assert "group" not in trait.metadata or trait.metadata["label"], name
+        forms = {
+            traitlets.Enum: "{" + ", ".join(f'"{word}"' for word in words) + "}",
+            traitlets.Bool: "bool",
+            traitlets.Int: "int",
+            traitlets.Float: "float",
+        }
+        form = next((form for kind, form in forms.items() if isinstance(trait, kind)), "")
+        # The docstring of an integer with few values lists them.
+        if form and not kinds[name].startswith("{2"):
+            assert kinds[name] == form + " or None" * trait.allow_none, name
 
 
 @pytest.mark.parametrize(
