@@ -36,7 +36,7 @@ from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
-from attnviz.views.head import HeadView
+from attnviz.views.head import MAX_DEFAULT_HEADS, HeadView
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.matrix import MatrixView
@@ -328,6 +328,8 @@ export interface Trait<T> {
    * the reader has changed it.
    */
   readonly address?: "always" | "never";
+  /** Whether the reader can undo a change. By default, this is the case if there is a `kind`. */
+  readonly undo?: boolean;
   /** Label of the control. Undefined if the trait has no simple control. */
   readonly label?: string;
   /** Labels of the strings of a menu. A string without a label is shown itself. */
@@ -386,6 +388,9 @@ def traits() -> str:
         "/** Length of the longest text that a view with windows shows as a whole by default. */",
         f"export const MAX_WHOLE_TEXT = {HeadView.max_whole_text};",
         "",
+        "/** Maximum number of heads of a layer for which all heads are chosen by default. */",
+        f"export const MAX_DEFAULT_HEADS = {MAX_DEFAULT_HEADS};",
+        "",
         "/** Number of tokens of a default window. */",
         f"export const DEFAULT_WINDOW = {DEFAULT_WINDOW};",
         "",
@@ -418,7 +423,7 @@ def _trait(writer: Writer, trait: Any) -> tuple[str, dict[str, Any]]:
     written, kind = _kind(writer, trait)
     if trait.allow_none and written != "unknown":
         written += " | null"
-    tags = ("address", "label", "labels", "group", "when")
+    tags = ("address", "undo", "label", "labels", "group", "when")
     declaration = {name: trait.metadata.get(name) for name in tags}
     # The reader cannot change a trait that only Python sets.
     if kind is not None and not trait.read_only and not trait.name.startswith("_"):

@@ -45,7 +45,7 @@ export function setUpView<State extends RecordState>(
     theme: signal<ThemeName>("light"),
     width: signal(900),
     offered: signal(null),
-    history: createHistory({}, controller.signal),
+    history: createHistory({}, {}, controller.signal),
     controls: signal("full"),
     embedded: false,
     setDrawn: () => undefined,

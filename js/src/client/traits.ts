@@ -37,6 +37,8 @@ export interface Trait<T> {
    * the reader has changed it.
    */
   readonly address?: "always" | "never";
+  /** Whether the reader can undo a change. By default, this is the case if there is a `kind`. */
+  readonly undo?: boolean;
   /** Label of the control. Undefined if the trait has no simple control. */
   readonly label?: string;
   /** Labels of the strings of a menu. A string without a label is shown itself. */
@@ -52,6 +54,9 @@ export type StateOf<T> = { -readonly [K in keyof T]: T[K] extends Trait<infer V>
 
 /** Length of the longest text that a view with windows shows as a whole by default. */
 export const MAX_WHOLE_TEXT = 100;
+
+/** Maximum number of heads of a layer for which all heads are chosen by default. */
+export const MAX_DEFAULT_HEADS = 4;
 
 /** Number of tokens of a default window. */
 export const DEFAULT_WINDOW = 64;
@@ -104,7 +109,11 @@ const as_query: Trait<boolean> = { value: false, kind: "boolean" };
 const prediction: Trait<number | null> = { value: null, kind: "index", nullable: true };
 
 /** Theme of the view. `"auto"` uses the theme of the notebook or page. */
-const theme: Trait<"auto" | "light" | "dark"> = { value: "auto", kind: ["auto", "light", "dark"] };
+const theme: Trait<"auto" | "light" | "dark"> = {
+  value: "auto",
+  kind: ["auto", "light", "dark"],
+  undo: false,
+};
 
 /**
  * Controls that the view shows. `"full"` shows all controls in rows. `"compact"` shows the controls
@@ -116,6 +125,7 @@ const theme: Trait<"auto" | "light" | "dark"> = { value: "auto", kind: ["auto", 
 const controls: Trait<"auto" | "full" | "compact" | "none"> = {
   value: "auto",
   kind: ["auto", "full", "compact", "none"],
+  undo: false,
 };
 
 /**
@@ -162,7 +172,7 @@ const runs_model: Trait<boolean> = { value: false };
  * the changes, and token B is the most likely other token after the changes. An answer other than
  * null is checked when it is set. The check runs the model if the model has not run before.
  */
-const answer: Trait<unknown> = { value: null };
+const answer: Trait<unknown> = { value: null, undo: true };
 
 /**
  * Changes of the attention, which are made together when the model runs again: `Ablate` (with
@@ -171,7 +181,7 @@ const answer: Trait<unknown> = { value: null };
  * replaced by numbers. The default of `stack` is the stack that is shown. The list also changes
  * when the reader adds or removes changes.
  */
-const changes: Trait<unknown> = { value: [] };
+const changes: Trait<unknown> = { value: [], undo: true };
 
 /**
  * Run whose weights are drawn. `"before"` is the unchanged run, `"after"` the run with `changes`,

@@ -23,7 +23,7 @@ from attnviz.views.what_if import WhatIf
 # If a layer has at most this many heads, the default is to choose all of them except those with a
 # closed gate. If every gate is closed, all heads are chosen. For a layer with more heads, the
 # default is to draw the mean of all heads, because more colours are hard to distinguish.
-_MAX_DEFAULT_HEADS = 4
+MAX_DEFAULT_HEADS = 4
 
 
 class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
@@ -120,7 +120,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         gate is closed. For a layer with more heads, it is empty. See `default_top_k` for `top_k`.
         """
         heads: list[int] = []
-        if layer in stack.layers and stack.num_heads(layer) <= _MAX_DEFAULT_HEADS:
+        if layer in stack.layers and stack.num_heads(layer) <= MAX_DEFAULT_HEADS:
             closed = closed_heads(stack, layer)
             heads = np.flatnonzero(~closed | closed.all()).tolist()
         return {

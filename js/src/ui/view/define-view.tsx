@@ -331,7 +331,7 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
         const [ended, end] = endable(outer);
         const source = shared ?? fromKernel(model, ended);
         const state = makeSignals(defaultsOf(traits));
-        const history = createHistory(state, ended);
+        const history = createHistory(state, traits, ended);
         let drawn = source.record.peek();
         const take = bindModel(model, state, ended, () => recordNumber(model) !== drawn);
         const takeUp = (record: number): void => {
@@ -367,7 +367,7 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
     const [ended, end] = endable();
     const state = makeSignals(defaultsOf(traits));
     assign(state, data.state as Partial<S>);
-    const history = createHistory(state, ended);
+    const history = createHistory(state, traits, ended);
     bindAddress(state, traits, ended);
     const transport = programTransport() ?? pageTransport?.(data) ?? wrongBundle();
     const source = new Source(transport, undefined, described);

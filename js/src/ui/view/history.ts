@@ -5,7 +5,7 @@
  */
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import { same } from "./state";
+import { type Declared, type Signals, same } from "./state";
 
 /** Values of the traits that undo and redo can change, by name of the trait. */
 type Snapshot = Readonly<Record<string, unknown>>;
@@ -20,31 +20,16 @@ const MAX_STEPS = 100;
  */
 const MAX_PAUSE_MS = 300;
 
-/**
- * Traits that undo and redo do not change, because Python sets them and the reader does not choose
- * their values.
- */
-const NOT_KEPT = [
-  "theme",
-  "scores",
-  "score_notes",
-  "score_errors",
-  "roles",
-  "token_scores",
-  "token_score_notes",
-  "controls",
-  "runs_model",
-  "outcomes",
-  "known_edges",
-  "changed_run",
-  "_generating",
-];
-
-export function createHistory(
-  signals: Readonly<Record<string, Signal<unknown>>>,
+/** @param traits declarations of the signals. */
+export function createHistory<S extends object>(
+  signals: Signals<S>,
+  traits: Declared<S>,
   ended: AbortSignal,
 ) {
-  const choices = Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name));
+  const choices = Object.entries<Signal<unknown>>(signals).filter(([name]) => {
+    const { kind, undo = kind !== undefined } = traits[name as keyof S];
+    return undo;
+  });
   const now = computed<Snapshot>(() =>
     Object.fromEntries(choices.map(([name, trait]) => [name, trait.value])),
   );

@@ -7,6 +7,7 @@
 import type { Description, StackDescription } from "../../client/protocol";
 import { withoutNumber } from "../../client/record-number";
 import { headsOf } from "../../client/source";
+import { MAX_DEFAULT_HEADS } from "../../client/traits";
 import { stackName } from "../text/captions";
 
 export interface ShownStack extends StackDescription {
@@ -92,13 +93,6 @@ export function layerText({ layer, kind }: ModelLayer): string {
   return kind ? `${layer} · ${kind}` : String(layer);
 }
 
-/**
- * Maximum number of heads of a layer for which all heads can be chosen automatically. If all heads
- * are chosen and the reader changes the stack, all heads of the new layer are chosen up to this
- * number, otherwise none. Python has the same limit for the heads with which a head view opens.
- */
-const HEADS_AT_ONCE = 4;
-
 /** Return the fields that change when the reader chooses a layer, which may be of another stack. */
 export function atLayer(
   selection: {
@@ -114,5 +108,5 @@ export function atLayer(
   if (stack === selection.stack) return selection.siblings.length > 1 ? moved : { layer };
   if (selection.chosen.length < selection.allHeads.length) return moved;
   const heads = headsOf(stack, layer);
-  return { ...moved, heads: heads.length <= HEADS_AT_ONCE ? heads : [] };
+  return { ...moved, heads: heads.length <= MAX_DEFAULT_HEADS ? heads : [] };
 }

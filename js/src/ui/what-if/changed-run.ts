@@ -19,7 +19,7 @@ import type {
   StackNumbers,
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
-import type { StateOf, WHAT_IF_TRAITS } from "../../client/traits";
+import { type StateOf, WHAT_IF_TRAITS } from "../../client/traits";
 import { capital } from "../text/captions";
 import { createAnswer } from "../view/answer";
 import type { ShownStack } from "../view/model-layers";
@@ -149,7 +149,7 @@ function readChanges(text: string): Change[] | undefined {
 
 /** Fields of `ChangedRunState` that have no simple value. */
 export const CHANGED_RUN_TRAITS = {
-  changes: { value: [], read: readChanges },
+  changes: { ...WHAT_IF_TRAITS.changes, read: readChanges },
   outcomes: { value: [] },
   known_edges: { value: [] },
   changed_run: { value: null },

@@ -1,14 +1,23 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { FEATURES } from "../../../src/ui/frame/define-view";
 import {
   createHistory,
   followReader,
   type History,
   historyKey,
 } from "../../../src/ui/view/history";
-import type { RecordState } from "../../../src/ui/view/record";
-import { assign, makeSignals, type Signals, valuesOf } from "../../../src/ui/view/state";
+import { type RecordState, viewTraits } from "../../../src/ui/view/record";
+import {
+  assign,
+  type Declared,
+  makeSignals,
+  type Signals,
+  valuesOf,
+} from "../../../src/ui/view/state";
 import { RECORD_DEFAULTS } from "../../defaults";
 import { pressKey } from "../../dom";
+
+const TRAITS = viewTraits({}, FEATURES) as Declared<RecordState>;
 
 interface Choices {
   layer: number;
@@ -25,7 +34,7 @@ beforeEach(() => {
   vi.useFakeTimers({ toFake: ["performance"] });
   end = new AbortController();
   state = makeSignals<Choices>({ layer: 0, heads: [], token: null, theme: "auto" });
-  history = createHistory(state, end.signal);
+  history = createHistory(state, TRAITS, end.signal);
 });
 
 afterEach(() => {
@@ -69,16 +78,21 @@ describe("a history", () => {
 
   it("leaves values that are not choices as they were set last", () => {
     const record = makeSignals<RecordState>(RECORD_DEFAULTS);
-    const steps = createHistory(record, end.signal);
+    const steps = createHistory(record, TRAITS, end.signal);
     const scores = { mine: { self: [[1]] } };
     steps.act();
-    assign(record, { scores, theme: "dark" });
+    assign(record, { scores, theme: "dark", runs_model: true });
     expect(steps.canUndo.value).toBe(false);
     assign(record, { layer: 1 });
     assign(record, { scores: { other: scores.mine } });
     steps.undo();
     expect(record.layer.value).toBe(0);
     expect(record.scores.value).toEqual({ other: scores.mine });
+    vi.advanceTimersByTime(1000);
+    steps.act();
+    assign(record, { answer: "street" });
+    steps.undo();
+    expect(record.answer.value).toBeNull();
   });
 
   it("keeps the last hundred steps", () => {
