@@ -17,6 +17,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, is_typeddict
 
+import msgspec
 import traitlets
 
 from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
@@ -72,9 +73,9 @@ _HEADER = """/**
  * differences of weights. A measure gives a score to each head. For example, the measure "previous
  * token" is the mean weight on the previous token.
  *
- * The matrices of a long text are too large to be sent. A block is a part of a matrix. A map is a
- * matrix that is pooled to few cells, each of which covers several queries and keys. A tile is a
- * part of a matrix that is pooled to 256 by 256 cells at one of several zoom levels.
+ * The matrices of a long text are too large to be sent. A read returns a part of a matrix, called
+ * a block, or reduces it: to cells, each of which covers several queries and keys, or to the
+ * strongest keys of each query.
  *
  * A corpus has the records of several texts. A point is a query or a key of one token of a corpus.
  * An atlas has statistics of all heads over a corpus. An edge is a query and a key with their
@@ -129,6 +130,13 @@ class Writer:
                 # In a request, a field with a default may be omitted. A reply has all fields.
                 optional = field.default is not MISSING and hasattr(kind, "answer")
                 members[field.name] = (str(field.type), optional, module)
+        elif issubclass(kind, msgspec.Struct):
+            # The struct is an option of a union, which its tag identifies.
+            config = kind.__struct_config__
+            members[str(config.tag_field)] = (f"Literal[{config.tag!r}]", False, "")
+            for info in msgspec.structs.fields(kind):
+                annotation = kind.__annotations__[info.name]
+                members[info.name] = (annotation, not info.required, kind.__module__)
         else:
             for name, annotation in kind.__annotations__.items():
                 optional = annotation.__forward_arg__.startswith("NotRequired") or (
@@ -148,7 +156,7 @@ class Writer:
                 continue
             # A request omits an optional field instead of passing null.
             written = self._type(ast.parse(annotation, mode="eval").body, module)
-            if is_dataclass(kind) and optional:
+            if optional and not is_typeddict(kind):
                 written = written.removesuffix(" | null")
             lines += _comment(comments.get(name, ""), "  ")
             lines.append(f"  {name}{'?' if optional else ''}: {written};")
@@ -183,6 +191,10 @@ class Writer:
         meant: Any = getattr(sys.modules[module], name)
         if get_origin(meant) is Literal:
             self.written.setdefault(name, f"export type {name} = {_union(get_args(meant))};\n")
+            return name
+        if isinstance(meant, UnionType):
+            options = " | ".join(map(self.name_of, get_args(meant)))
+            self.written.setdefault(name, f"export type {name} = {options};\n")
             return name
         return self.name_of(meant)
 

@@ -1,11 +1,20 @@
 /** Fakes of a kernel and of a widget's model. */
 
+import type { ReadRequest } from "../src/client/protocol";
 import type { Reply, Transport } from "../src/client/transport";
+
+/** Return the name of a request, or of a read the name of its reduction or "block". */
+export function kindOf(name: string, args: object): string {
+  return name === "read" ? ((args as ReadRequest).reduce?.kind ?? "block") : name;
+}
 
 /** Fake kernel, which lists its requests. Tests decide which replies are delayed or fail. */
 export abstract class FakeKernel implements Transport {
   live = true;
-  /** Name and arguments of each request. */
+  /**
+   * Name and arguments of each request. A read has the name of its reduction, or "block" without
+   * one, also for `held`, `failing` and `reply`.
+   */
   readonly asked: [string, Record<string, unknown>][] = [];
   /** Function that returns whether a request with this name is delayed until `release`. */
   held: (name: string) => boolean = () => false;
@@ -17,11 +26,12 @@ export abstract class FakeKernel implements Transport {
   failing: Record<string, string> = {};
 
   async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
-    this.asked.push([name, args as Record<string, unknown>]);
-    if (this.held(name)) await this.#delay(name, ended);
-    const failure = this.failing[name];
+    const kind = kindOf(name, args);
+    this.asked.push([kind, args as Record<string, unknown>]);
+    if (this.held(kind)) await this.#delay(kind, ended);
+    const failure = this.failing[kind];
     if (failure) throw new Error(failure);
-    return this.reply(name, args);
+    return this.reply(kind, args);
   }
 
   /** Return the arguments of all requests that have this name. */

@@ -28,11 +28,16 @@ def record(tokens: int, *, layers: int = 3, heads: int = 4, causal: bool = False
     return av.AttentionRecord.from_qk(queries, keys, named, causal=causal)
 
 
+def kind_of(name: str, arguments: dict[str, Any]) -> str:
+    """Return the name of a request, or of a read the name of its reduction or "block"."""
+    return (arguments.get("reduce") or {"kind": "block"})["kind"] if name == "read" else name
+
+
 def requests_before(live: LiveView, picture: str | None = None) -> list[str]:
-    """Return the names of the requests before a picture, by default the first, was drawn."""
+    """Return the kinds of the requests before a picture, by default the first, was drawn."""
     return [
-        name
-        for name, _, drawn in live.asked
+        kind_of(name, arguments)
+        for name, arguments, drawn in live.asked
         if (drawn is None if picture is None else drawn != picture)
     ]
 
@@ -41,9 +46,9 @@ def requests_before(live: LiveView, picture: str | None = None) -> list[str]:
     ("view", "requests"),
     [
         (av.HeadView, ["block"]),
-        (av.MatrixView, ["tile"]),
+        (av.MatrixView, ["cells"]),
         # One request per layer.
-        (av.ModelView, ["maps"] * 3),
+        (av.ModelView, ["cells"] * 3),
         (av.NeuronView, ["vectors"]),
     ],
 )

@@ -35,7 +35,7 @@ def test_a_live_view_is_drawn_and_traits_change_in_both_directions(vscode: VSCod
     root = vscode.root
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
     expect(root).to_have_attribute("data-attnviz-state", "ready")
-    assert {"describe", "block"} <= set(vscode.requested), vscode.requested
+    assert {"describe", "read"} <= set(vscode.requested), vscode.requested
     root.get_by_role("button", name="Layer 2").click()
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
     assert view.layer == 2

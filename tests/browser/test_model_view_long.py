@@ -62,8 +62,8 @@ def test_only_the_maps_of_visible_heads_are_requested(lab: JupyterLab) -> None:
         )
     )
     asked = notebook.evaluate("asked")
-    maps = [request for request in asked if request[0] == "maps"]
-    assert {request[0] for request in asked} == {"describe", "maps"}
+    maps = [request for request in asked if request[0] == "read"]
+    assert {request[0] for request in asked} == {"describe", "read"}
     names = [f"Layer {layer}, head {head}" for _, layer, heads, _ in maps for head in heads]
     assert len(names) == len(set(names))
     assert set(names) == shown

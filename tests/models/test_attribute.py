@@ -24,12 +24,13 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.server import RecordServer
-from attnviz.server.strongest import find_strongest_keys
+from attnviz.server.strongest import Strongest, find_strongest_keys
 from models.counting import LiveTensors
 from models.explicit_attention import attention_function
 from models.make_models import make_model
 from rounding import UNIT, relative_error
 from unit.complete_replies import whole_reply
+from unit.selected import cells, selected
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)
@@ -171,9 +172,10 @@ def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     stack = AttentionStack("self", {0: attention}, tokens, signed=True, measure="gradient")
     server = RecordServer(AttentionRecord({"self": stack}))
     with LiveTensors() as tensors:
-        maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
+        whole: dict[str, Any] = {"heads": [0, 1], "rows": [0, count], "columns": [0, count]}
+        maps = whole_reply(server, "read", {"stack": "self", "layer": 0, **whole, **cells(32)})
         strongest = find_strongest_keys(
-            stack, layer=0, heads=[1], rows=slice(count - 4, count), k=2
+            selected(stack, 0, [1], slice(count - 4, count)), Strongest(k=2)
         )
     assert tensors.largest < 40_000_000
     assert maps.data is not None

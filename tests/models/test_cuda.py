@@ -17,13 +17,13 @@ import transformers
 
 from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.server.cells import Cells
 from attnviz.server.codec import decode
-from attnviz.server.row_normalizers import RowNormalizers
-from attnviz.server.tiles import encode_tile
 from models.accelerator import DEVICE, PRETENDED, bytes_to_host, peak
 from models.make_models import make_model
 from models.tiny import reference
 from unit.long_records import long_record
+from unit.selected import selected
 
 pytestmark = pytest.mark.gpu
 
@@ -152,9 +152,11 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
 
     def last_tile(source: AttentionStack) -> np.ndarray[Any, Any]:
         """Return the heat map tile of the last queries and first keys at zoom level `level`."""
-        position = (8192 // 256 - 1 >> level, 0)
-        options: dict[str, Any] = {"layer": 0, "heads": [0, 1], "level": level, "pooled": "mean"}
-        cells = encode_tile(source, RowNormalizers(), position=position, **options)
-        return decode(cells)
+        length = 1 << level
+        rows, columns = slice(8192 - 256 * length, 8192), slice(0, 256 * length)
+        if rows.start < 0:
+            rows, columns = slice(0, 8192), slice(0, 8192)
+        weights = selected(source, 0, [0, 1], rows, columns, combine="mean")
+        return decode(Cells(pooled="mean", length=length).reply(weights))
 
     np.testing.assert_allclose(last_tile(stack), last_tile(record.stack()), rtol=1e-4, atol=1e-7)

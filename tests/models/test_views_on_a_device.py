@@ -37,7 +37,7 @@ from models.test_training import tokenizer as number_tokenizer
 from models.tiny import arguments_of
 from unit.complete_replies import whole_reply
 from unit.page_data import bare_data_of
-from unit.server.test_protocol import CORPUS_ASKED, RECORD_ASKED
+from unit.server.test_protocol import CORPUS_ASKED, RECORD_ASKED, REDUCTIONS
 
 pytestmark = pytest.mark.gpu
 
@@ -140,13 +140,12 @@ def asked_of(stack: av.AttentionStack, name: str) -> list[dict[str, Any]]:
     if "changes" in arguments:
         arguments["changes"] = [change | {"stack": stack.name} for change in arguments["changes"]]
     forms: dict[str, list[dict[str, Any]]] = {
-        "strongest": [
-            {"combine": "separate", "heads": [0, 1]},
-            {"leave_out": [2], "heads": [1, 0]},
+        "read": [
+            {"heads": [1, 0]},
+            *({"heads": [0, 1], "combine": how} for how in ("mean", "max")),
+            *({"heads": [1, 0], "reduce": reduce} for reduce in REDUCTIONS),
+            *({"combine": "mean", "reduce": reduce} for reduce in REDUCTIONS),
         ],
-        "tile": [{"pooled": "mean", "level": 1}, {"heads": [0, 1]}],
-        "maps": [{"rows": [1, 5], "heads": [0, 1], "size": 3}],
-        "block": [{"heads": [1, 0]}],
     }
     heads = range(stack.num_heads(own["layer"]))
     for form in forms.get(name, []):
@@ -230,7 +229,7 @@ def test_weights_of_a_changed_run_are_those_of_the_cpu(kind: str) -> None:
     for server in (own, moved):
         [changed, *_] = whole_reply(server, "changed", changes).header["stacks"]
     for stack in (own.stack(changed[side]["name"]) for side in ("after", "difference")):
-        for request in ("block", "maps", "strongest", "tile", "vectors", "scores", "lost"):
+        for request in ("read", "vectors", "scores"):
             for arguments in asked_of(stack, request):
                 expected = answer(own, request, arguments)
                 assert_close(answer(moved, request, arguments), expected, f"{request} {stack.name}")

@@ -515,7 +515,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
         own = intervened.stack().weights(layer=layer)
         block = {"layer": layer, "heads": [0, 1, 2, 3], "rows": [0, 14], "columns": [0, 14]}
         for which, expected in (("after", own), ("difference", own - before)):
-            data = reply_of(view, "block", {"stack": stack[which]["name"], **block}).data or b""
+            data = reply_of(view, "read", {"stack": stack[which]["name"], **block}).data or b""
             weights = np.frombuffer(data, np.float32).reshape(4, 14, 14)
             np.testing.assert_allclose(weights, expected, atol=1e-6)
     assert stack["after"]["normalized"] == all(
@@ -536,10 +536,10 @@ def test_each_changed_run_has_a_name_and_is_computed_again_on_request(view: av.H
     assert dropped in names
     block = {"stack": dropped, "layer": 0, "heads": [0], "rows": [0, 1], "columns": [0, 1]}
     with pytest.raises(KeyError, match="this record has 'self'"):
-        reply_of(view, "block", block)
+        reply_of(view, "read", block)
     view.changes = [HEAD]
     assert changed_stacks(view)[0]["after"]["name"] == dropped
-    assert reply_of(view, "block", block).data
+    assert reply_of(view, "read", block).data
 
 
 def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:

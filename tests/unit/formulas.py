@@ -6,7 +6,7 @@ and call no method of attnviz that computes weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -186,3 +186,40 @@ def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
         for count in matrix.shape
     ]
     return pool(matrix, edges[0], edges[1], "max")
+
+
+def combined(numbers: Floats, combine: str) -> Floats:
+    """Combine the heads of an array (heads, queries, keys). "separate" returns the array itself.
+
+    The maximum is the number with the largest magnitude, of equal ones that of the first head.
+    """
+    if combine == "separate":
+        return numbers
+    if combine == "mean":
+        return np.asarray(numbers.mean(axis=0, keepdims=True))
+    largest = np.abs(numbers).argmax(axis=0)[None]
+    return np.take_along_axis(numbers, largest, axis=0)
+
+
+def strongest_numbers(
+    matrix: Floats, k: int, left_out: Collection[int], other: Collection[int], first: int = 0
+) -> Floats:
+    """Return for each row its k strongest keys, their numbers, and three sums of magnitudes.
+
+    The first column is key `first`. The sums are over the included keys, the keys `left_out`, and
+    the keys `other`, which are not left out.
+    """
+    rows = []
+    for row in matrix:
+        sums = [0.0, 0.0, 0.0]
+        included = []
+        for key, number in enumerate(row, first):
+            group = 1 if key in left_out else 2 if key in other else 0
+            sums[group] += abs(number)
+            if group == 0 and number:
+                included.append((-abs(number), key, number))
+        top = sorted(included)[:k]
+        padding = min(k, len(row)) - len(top)
+        keys = [key for _, key, _ in top] + [-1] * padding
+        rows.append([*keys, *(number for _, _, number in top), *[0.0] * padding, *sums])
+    return np.array(rows, np.float64)

@@ -18,9 +18,9 @@
  * differences of weights. A measure gives a score to each head. For example, the measure "previous
  * token" is the mean weight on the previous token.
  *
- * The matrices of a long text are too large to be sent. A block is a part of a matrix. A map is a
- * matrix that is pooled to few cells, each of which covers several queries and keys. A tile is a
- * part of a matrix that is pooled to 256 by 256 cells at one of several zoom levels.
+ * The matrices of a long text are too large to be sent. A read returns a part of a matrix, called
+ * a block, or reduces it: to cells, each of which covers several queries and keys, or to the
+ * strongest keys of each query.
  *
  * A corpus has the records of several texts. A point is a query or a key of one token of a corpus.
  * An atlas has statistics of all heads over a corpus. An edge is a query and a key with their
@@ -447,6 +447,143 @@ export interface PageHeader extends PartHeader {
   name: string;
 }
 
+export type Combine = "separate" | "mean" | "max";
+
+export type Pooled = "mean" | "max";
+
+/**
+ * Reduction of each matrix to cells, which have the mean or the maximum of their weights.
+ *
+ * For signed numbers, positive and negative numbers are pooled separately, and a cell has the
+ * result with the larger absolute value. Pass either `length` or `max_cells`.
+ */
+export interface Cells {
+  kind: "cells";
+  /** Whether a cell has the mean or the maximum of its weights. */
+  pooled: Pooled;
+  /**
+   * Number of queries and of keys of a cell. Only the last cells can be shorter. The cells of a
+   * long text are estimated from a sample of its queries (`CellsHeader.sampling_interval`).
+   */
+  length?: number;
+  /**
+   * Maximum number of rows, and of columns, of cells, which have nearly equal lengths. Each cell is
+   * encoded as one byte. For a long text, each row of cells shows only one of its queries
+   * (`CellsHeader.sampled`).
+   */
+  max_cells?: number;
+}
+
+export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
+
+/**
+ * Reduction of each row to its strongest keys: the keys with the largest weights.
+ *
+ * Signed numbers are compared by absolute value.
+ *
+ * A row of the reply has 2k + 3 numbers. The first k are the positions of the strongest keys, the
+ * strongest first, or -1 if fewer than k keys have weight. The next k are the weights of these
+ * keys. The last three are sums of absolute weights: over the included keys, over the keys in
+ * `leave_out`, and over the other keys, which `pair` excludes.
+ */
+export interface Strongest {
+  kind: "strongest";
+  /** Maximum number of keys per query. */
+  k: number;
+  /**
+   * Keys to leave out: "special" for special tokens, "first" for the first token, or the position
+   * of a key.
+   */
+  leave_out?: (string | number)[];
+  /**
+   * Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
+   * "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is the
+   * text of the queries. It does not change the reply, because `ReadRequest.rows` selects the
+   * queries.
+   */
+  pair?: Pair;
+}
+
+/**
+ * Reduction of each row to its lost weight, for a layer whose model chooses keys.
+ *
+ * The lost weight is the weight, from 0 to 1, that the left-out keys would have if all keys were
+ * chosen. The reply has one column, or none if the layer does not store queries and keys.
+ */
+export interface Lost {
+  kind: "lost";
+}
+
+export type Reduction = Cells | Strongest | Lost;
+
+/**
+ * Request for weights of some heads of a layer, for a range of queries and of keys.
+ *
+ * Without a reduction, the reply has the weights. If the stack chooses keys
+ * (`StackNumbers.chooses_keys`), the weight of a masked key is -0, that of a key that was not
+ * chosen is +0, and all other weights are above 0.
+ */
+export interface ReadRequest {
+  stack: string;
+  layer: number;
+  /** Indices of the heads in the layer. */
+  heads: number[];
+  /** Range of queries (`rows`) and of keys (`columns`). */
+  rows: Range;
+  columns: Range;
+  /**
+   * Use of several heads. "separate": a matrix for each head. "mean" and "max": one matrix with the
+   * mean or the maximum of the weights of all heads. The maximum of signed numbers is the number
+   * with the largest absolute value.
+   */
+  combine?: Combine;
+  /** Reduction of each matrix. */
+  reduce?: Reduction;
+}
+
+export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
+
+/** Header of a reply with encoded weights in its buffer. */
+export interface EncodedHeader {
+  /**
+   * Number of matrices, of their rows and of their columns. A matrix belongs to one head, or to the
+   * mean of several heads. The buffer is in row-major order.
+   */
+  shape: [number, number, number];
+  /**
+   * Bytes of a weight w, with m for `maximum`. "uint8-sqrt": one byte, `round(255 sqrt(w / m))`.
+   * "int8-sqrt": one signed byte, `sign(w) round(127 sqrt(abs(w) / m))`. "float32": four bytes.
+   * "float32-deflated": the same four bytes in another order, compressed with zlib. The first bytes
+   * of all weights are followed by the second bytes of all weights, and so on.
+   */
+  encoding: Encoding;
+  /**
+   * Upper bound of the weights, or of their absolute values if they are signed. It is usually 1 for
+   * normalized weights.
+   */
+  maximum: number;
+  /** Largest absolute error of a decoded weight, or an upper bound of it. */
+  error: number;
+}
+
+/** Header of a reply with cells in its buffer. The cells of each matrix are one matrix. */
+export interface CellsHeader extends EncodedHeader {
+  /**
+   * Largest cell of each matrix without forced queries (see `AttentionStack.forced_queries`): its
+   * index in row-major order, and its exact weight, without the error of the encoding. Signed
+   * numbers are compared by absolute value. Only for `Cells.max_cells`, and omitted in an exported
+   * page.
+   */
+  largest?: [number, number][];
+  /**
+   * Position of the query that each row of cells shows, if only some queries are used for
+   * `Cells.max_cells`.
+   */
+  sampled?: number[];
+  /** Sampling interval n, if only one of every n successive queries is used for `Cells.length`. */
+  sampling_interval?: number;
+}
+
 /**
  * Request for the description of the record.
  *
@@ -632,187 +769,6 @@ export interface Description {
    * `attnviz.record.stack.sibling_stacks`). Omitted without groups.
    */
   siblings?: SiblingStack[][];
-}
-
-/**
- * Request for the weights of some heads of a layer, for a range of queries and of keys.
- *
- * `rows` is the range of queries, and `columns` is the range of keys. If the stack chooses keys
- * (`StackNumbers.chooses_keys`), the weight of a masked key is -0, that of a key that was not
- * chosen is +0, and all other weights are above 0.
- */
-export interface BlockRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  rows: Range;
-  columns: Range;
-}
-
-export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
-
-/** Header of a reply with encoded weights in its buffer. */
-export interface EncodedHeader {
-  /**
-   * Number of matrices, of their rows and of their columns. A matrix belongs to one head, or to the
-   * mean of several heads. The buffer is in row-major order.
-   */
-  shape: [number, number, number];
-  /**
-   * Bytes of a weight w, with m for `maximum`. "uint8-sqrt": one byte, `round(255 sqrt(w / m))`.
-   * "int8-sqrt": one signed byte, `sign(w) round(127 sqrt(abs(w) / m))`. "float32": four bytes.
-   * "float32-deflated": the same four bytes in another order, compressed with zlib. The first bytes
-   * of all weights are followed by the second bytes of all weights, and so on.
-   */
-  encoding: Encoding;
-  /**
-   * Upper bound of the weights, or of their absolute values if they are signed. It is usually 1 for
-   * normalized weights.
-   */
-  maximum: number;
-  /** Largest absolute error of a decoded weight, or an upper bound of it. */
-  error: number;
-}
-
-/**
- * Request for maps of heads with at most `size` rows and `size` columns of cells.
- *
- * Each cell covers successive queries and keys and shows their largest weight. For signed numbers,
- * it shows the number with the largest absolute value, with its sign. For long texts, each row of
- * cells shows only one of its queries (`MapsHeader.sampled`).
- */
-export interface MapsRequest {
-  stack: string;
-  layer: number;
-  size: number;
-  /** Indices of the heads in the layer. By default all heads. */
-  heads?: number[];
-  /**
-   * Range of queries (`rows`) and of keys (`columns`) that the maps show. By default all queries
-   * and all keys.
-   */
-  rows?: Range;
-  columns?: Range;
-}
-
-/** Header of a reply with maps of heads in its buffer. The map of each head is one matrix. */
-export interface MapsHeader extends EncodedHeader {
-  /**
-   * Largest cell of each map without forced queries (see `AttentionStack.forced_queries`): its
-   * index in the map in row-major order, and its exact weight, without the error of the encoding.
-   * Signed numbers are compared by absolute value. Omitted in an exported page.
-   */
-  largest?: [number, number][];
-  /**
-   * Position of the query that each row of cells shows, if only some queries are used. Omitted if
-   * all queries are used.
-   */
-  sampled?: number[];
-}
-
-export type Combine = "separate" | "mean" | "max";
-
-export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
-
-/**
- * Request for the strongest keys of some queries: the keys with the largest weights.
- *
- * Signed numbers are compared by absolute value. The reply has them with their signs, but its sums
- * are sums of absolute values.
- */
-export interface StrongestRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  /** Range of queries. */
-  rows: Range;
-  /** Maximum number of keys per query. */
-  k: number;
-  /**
-   * Use of several heads. "separate": find the strongest keys of each head. "mean" and "max": find
-   * the strongest keys of one matrix, which has the mean or the maximum of the weights of all
-   * heads.
-   */
-  combine: Combine;
-  /**
-   * Keys to leave out: "special" for special tokens, "first" for the first token, or the position
-   * of a key.
-   */
-  leave_out: (string | number)[];
-  /**
-   * Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
-   * "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is the
-   * text of the queries. It does not change the reply, because `rows` selects the queries.
-   */
-  pair: Pair;
-}
-
-/**
- * Header of a reply with the strongest keys of queries in its buffer.
- *
- * The buffer has three arrays, one after the other. The first has the positions of the strongest
- * keys of each query, int32, (matrices, queries, k), the strongest first, with -1 if fewer than k
- * keys have weight. The second has the weights of these keys, float32. The third has three sums of
- * weights for each query, float32, (matrices, queries, 3): over the included keys, over the keys in
- * `leave_out`, and over the other keys, which `pair` excludes (see `StrongestRequest`).
- */
-export interface StrongestHeader {
-  /**
-   * Number of matrices (one per head, or one if the heads are combined), number of queries, and k,
-   * the number of keys per query.
-   */
-  shape: [number, number, number];
-}
-
-export type Pooled = "mean" | "max";
-
-/**
- * Request for a tile of the matrix of a head, or of the mean matrix of several heads.
- *
- * At the zoom level l, the matrix is divided into cells of 2^l queries by 2^l keys. A tile has 256
- * by 256 of these cells, or fewer at the end of the matrix. It begins at query `row*256*2^l` and
- * key `column*256*2^l`. A cell shows the mean or the maximum of its weights. For signed numbers,
- * positive and negative numbers are pooled separately, and a cell shows the result with the larger
- * absolute value.
- */
-export interface TileRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  level: number;
-  row: number;
-  column: number;
-  pooled: Pooled;
-}
-
-/** Header of a reply with the cells of a tile in its buffer, as one matrix. */
-export interface TileHeader extends EncodedHeader {
-  /**
-   * Sampling interval n, if only one of every n successive queries is used because the tile has too
-   * many weights. Omitted if all queries are used.
-   */
-  sampling_interval?: number;
-}
-
-/**
- * Request for the weight that a query loses because the model chooses keys.
- *
- * `query` is the position of the query.
- */
-export interface LostRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  query: number;
-}
-
-/** Header of a reply with the lost weight of one query in each of the requested heads. */
-export interface LostHeader {
-  /**
-   * For each requested head, the weight, from 0 to 1, that the left-out keys would have if all keys
-   * were chosen. Empty if the layer does not store queries and keys.
-   */
-  lost: number[];
 }
 
 /**
@@ -1440,12 +1396,8 @@ export interface EdgesRequest {
 /** Arguments of the requests about a record, by the name of the request. */
 export interface RecordRequests {
   page: PageRequest;
+  read: ReadRequest;
   describe: DescribeRequest;
-  block: BlockRequest;
-  maps: MapsRequest;
-  strongest: StrongestRequest;
-  tile: TileRequest;
-  lost: LostRequest;
   scores: ScoresRequest;
   vectors: VectorsRequest;
   image: ImageRequest;
@@ -1457,12 +1409,8 @@ export interface RecordRequests {
 /** Headers of the replies to the requests about a record. */
 export interface RecordReplies {
   page: PageHeader;
+  read: EncodedHeader | CellsHeader;
   describe: Description | PartHeader;
-  block: EncodedHeader;
-  maps: MapsHeader;
-  strongest: StrongestHeader;
-  tile: TileHeader;
-  lost: LostHeader;
   scores: ScoresHeader;
   vectors: VectorsHeader;
   image: ImageHeader;

@@ -29,7 +29,7 @@ const TIE_MARGIN = 1e-3;
  * the pooled positive numbers by more than `TIE_MARGIN`, otherwise its pooled positive numbers.
  *
  * For a live view, `attnviz/record/pooling.py` computes the same. The tests of both modules read
- * `tests/fixtures/tiles.json`.
+ * `tests/fixtures/reads.json`.
  */
 export function cellValue(positive: number, negative: number): number {
   return -negative > positive * (1 + TIE_MARGIN) ? negative : positive;

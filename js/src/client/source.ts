@@ -5,28 +5,24 @@
  * for one reply, decodes replies, and caches recent answers. An answer is the decoded content of
  * one or more replies.
  *
- * The weights of a head are a matrix, whose rows are queries and whose columns are keys. A block is
- * a part of this matrix. A map is the matrix, pooled to few cells. A tile is a square part of the
- * matrix, pooled to cells.
+ * The weights of a head are a matrix, whose rows are queries and whose columns are keys. Most
+ * requests are reads: they ask for a part of the matrices of some heads, which can be combined to
+ * one matrix, and reduced, for example to cells or to the strongest keys of each query.
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { decodeReply, inflate } from "./codec";
 import { LruCache } from "./lru-cache";
 import type {
-  BlockRequest,
+  Cells,
+  CellsHeader,
   Description,
-  EncodedHeader,
-  MapsHeader,
-  MapsRequest,
   PageHeader,
   Range,
+  ReadRequest,
   ReplyProgress,
   ScoresHeader,
   StackDescription,
-  TileHeader,
-  TileRequest,
-  TokenList,
 } from "./protocol";
 import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
@@ -60,38 +56,51 @@ export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_pe
   return heads_per_layer.reduce((sum, count) => sum + count, 0);
 }
 
-/** Size and precision of matrices of decoded weights. */
-interface WeightProperties {
+/**
+ * Answer to a read about one matrix: the weights of a head, or of several combined heads, or what
+ * they are reduced to.
+ */
+export interface Matrix {
+  /** Numbers in row-major order. */
+  values: Float32Array;
   rows: number;
   columns: number;
-  /** Upper bound of the values, or of their absolute values if some are negative. */
+  /** Upper bound of the weights, or of their absolute values if some are negative. */
   maximum: number;
-  /** Largest absolute error of a value. */
+  /** Largest absolute error of a weight. */
   error: number;
   /** Query of each row. Undefined unless the rows are a sample of the queries. */
   sampled?: readonly number[] | undefined;
-}
-
-/**
- * Decoded weights of a block, of maps or of a tile. A block and maps have one matrix for each
- * requested head. A tile has one matrix: the mean of the requested heads.
- */
-export interface WeightBlock extends WeightProperties {
-  /** Matrices in row-major order, with `rows * columns` values each. */
-  matrices: Float32Array[];
   /** Sampling interval n, if only every n-th query was used. Undefined if all were used. */
-  samplingInterval?: number;
-}
-
-/** Map of one head: its attention matrix, pooled to few cells. */
-export interface HeadMap extends WeightProperties {
-  /** Cells in row-major order. */
-  values: Float32Array;
+  samplingInterval?: number | undefined;
   /**
    * Index of the largest cell in `values`, and its weight without the rounding of `values`. Signed
    * numbers are compared by absolute value. Undefined if only rounded weights are known.
    */
   largest?: [number, number] | undefined;
+}
+
+/** Weights of several matrices. */
+export interface WeightBlock extends Pick<Matrix, "rows" | "columns" | "maximum" | "error"> {
+  matrices: Float32Array[];
+}
+
+/** Read of the maps of heads. */
+export type MapsRead = ReadRequest & { reduce: Cells };
+
+/** Return the ranges of all queries and of all keys of a stack. */
+export function wholeOf({ query_tokens, key_tokens }: StackDescription) {
+  const rows: Range = [0, query_tokens.text.length];
+  const columns: Range = [0, (key_tokens ?? query_tokens).text.length];
+  return { rows, columns };
+}
+
+/**
+ * Return the read of maps with at most `size` rows and columns of cells. The value of a cell is the
+ * largest weight in it or, for signed numbers, the number with the largest absolute value.
+ */
+export function mapsRead({ size, ...read }: ReadRequest & { size: number }): MapsRead {
+  return { ...read, reduce: { kind: "cells", pooled: "max", max_cells: size } };
 }
 
 export interface ExportedFile {
@@ -111,33 +120,19 @@ const CACHE_BYTES = 128_000_000;
  */
 const MAX_POOLED_WEIGHTS = 1 << 24;
 
-/** Maximum number of row ranges that are cached for one head and one range of columns. */
+/**
+ * Maximum number of weights in which one request searches the strongest keys. A kernel needs a tenth
+ * of a second for this, or two tenths on a busy machine.
+ */
+const MAX_SEARCHED_WEIGHTS = 1 << 23;
+
+/** Maximum number of row ranges that are cached for one matrix and one range of columns. */
 const MAX_RANGES = 8;
 
-/** Weights of some rows of one head. */
-interface HeadRows {
+/** Cached answer, and the rows that it covers. */
+interface CachedRows {
   rows: Range;
-  matrix: Float32Array;
-  maximum: number;
-  error: number;
-}
-
-/**
- * Heads whose data (rows of weights or a map) are needed, and functions that look these data up in
- * the cache or request them.
- */
-interface HeadAnswers<T> {
-  heads: readonly number[];
-  /**
-   * Return the key of a head in `Source.#pending`, by which another caller finds its pending
-   * answer.
-   */
-  keyOf: (head: number) => string;
-  /** Return the cached data of a head, or undefined if none are cached. */
-  cached: (head: number) => T | undefined;
-  /** Request the data of some heads and cache them. `ended` cancels the request. */
-  request: (heads: number[], ended: AbortSignal) => Promise<Map<number, T>>;
-  maxHeadsPerRequest?: number;
+  matrix: Matrix;
 }
 
 /** Answer that was requested and has not arrived. */
@@ -148,62 +143,69 @@ interface Pending<T> {
   cancel: () => void;
 }
 
+const sizeOf = ([start, stop]: Range): number => stop - start;
+
+/** Return whether the heads of a request are combined to one matrix. */
+function isCombined({ heads, combine = "separate" }: ReadRequest): boolean {
+  return combine !== "separate" && heads.length > 1;
+}
+
+/** Split a request into requests for single matrices. */
+function singlesOf(request: ReadRequest): ReadRequest[] {
+  if (isCombined(request)) return [request];
+  return request.heads.map((head) => ({ ...request, heads: [head] }));
+}
+
 /**
- * Split a request into parts with fewer heads and, if necessary, fewer rows. A part has at most
+ * Split a request into parts with fewer heads, unless they are combined, and then into parts with
+ * fewer rows. Return a list of parts for each list of heads. A part has at most `maxHeads` heads and
  * `maxRows` rows, counted for each of its heads, but at least one row of each head.
- *
- * @param combined whether a part must contain all heads, because their rows are combined.
  */
-export function splitRequest<R extends { heads: number[]; rows: Range }>(
-  request: R,
+export function splitRead(
+  request: ReadRequest,
   maxRows: number,
-  combined = false,
-): R[] {
+  maxHeads = request.heads.length,
+): ReadRequest[][] {
   const { heads } = request;
   const [start, stop] = request.rows;
-  const fittingHeads = combined ? heads.length : Math.floor(maxRows / (stop - start));
-  const headsPerPart = Math.max(1, Math.min(heads.length, fittingHeads));
-  const rowsPerPart = Math.max(1, Math.floor(maxRows / headsPerPart));
-  const parts: R[] = [];
-  for (const headsOfPart of chunksOf(heads, headsPerPart)) {
+  const fitting = Math.floor(Math.min(maxHeads, maxRows / (stop - start)));
+  const step = isCombined(request) ? heads.length : Math.max(1, Math.min(heads.length, fitting));
+  const rowsPerPart = Math.max(1, Math.floor(maxRows / step));
+  const count = Math.ceil(heads.length / step);
+  return Array.from({ length: count }, (_, i) => {
+    const parts: ReadRequest[] = [];
     for (let row = start; row < stop; row += rowsPerPart) {
       const rows: Range = [row, Math.min(row + rowsPerPart, stop)];
-      parts.push({ ...request, heads: headsOfPart, rows });
+      parts.push({ ...request, heads: heads.slice(i * step, (i + 1) * step), rows });
     }
-  }
-  return parts;
+    return parts;
+  });
 }
 
-function chunksOf(heads: readonly number[], size: number): number[][] {
-  const count = Math.ceil(heads.length / size);
-  return Array.from({ length: count }, (_, i) => heads.slice(i * size, (i + 1) * size));
-}
-
-async function readBlock(reply: Reply): Promise<WeightBlock> {
-  const header = reply.header as MapsHeader & TileHeader;
-  const values = await decodeReply(header, dataOf(reply));
+/** Decode the reply to a read. */
+async function readMatrices(reply: Reply<CellsHeader>): Promise<Matrix[]> {
+  const { header } = reply;
+  const all = await decodeReply(header, dataOf(reply));
+  const { maximum, error, sampled, sampling_interval: samplingInterval, largest } = header;
   const [count, rows, columns] = header.shape;
-  const matrices = Array.from({ length: count }, (_, i) =>
-    values.subarray(i * rows * columns, (i + 1) * rows * columns),
-  );
-  const { maximum, error, sampled, sampling_interval: samplingInterval } = header;
-  const optional = {
-    ...(sampled && { sampled }),
-    ...(samplingInterval !== undefined && { samplingInterval }),
-  };
-  return { matrices, rows, columns, maximum, error, ...optional };
+  return Array.from({ length: count }, (_, i) => ({
+    values: all.subarray(i * rows * columns, (i + 1) * rows * columns),
+    ...{ rows, columns, maximum, error, sampled, samplingInterval, largest: largest?.[i] },
+  }));
 }
 
-/** Return the number of weights that are pooled to the map of one head. */
-function pooledWeights(
-  { query_tokens, key_tokens, sampled }: StackDescription,
-  { size, rows, columns }: MapsRequest,
-): number {
-  const lengthOf = (range: Range | undefined, tokens: TokenList): number =>
-    range ? range[1] - range[0] : tokens.text.length;
-  const numRows = lengthOf(rows, query_tokens);
-  const numPooled = sampled === undefined ? numRows : Math.min(numRows, size);
-  return numPooled * lengthOf(columns, key_tokens ?? query_tokens);
+/** Join parts of a matrix with successive rows. */
+function joinRows(parts: readonly Matrix[]): Matrix {
+  const [first] = parts as [Matrix];
+  if (parts.length === 1) return first;
+  const rows = parts.reduce((sum, part) => sum + part.rows, 0);
+  const values = new Float32Array(rows * first.columns);
+  let start = 0;
+  for (const part of parts) {
+    values.set(part.values, start);
+    start += part.values.length;
+  }
+  return { ...first, rows, values };
 }
 
 /**
@@ -256,53 +258,132 @@ export class Source {
     return { ...description, stacks };
   }
 
+  /**
+   * Return the answer to a read for each matrix: from the cache, from a pending request, or from a
+   * new request. A request is split if its reply would be too large.
+   *
+   * @param onArrival called whenever the answers of one request have arrived.
+   * @param maxHeads maximum number of heads of one request.
+   */
+  async read(
+    request: ReadRequest,
+    signal?: AbortSignal,
+    onArrival = () => {},
+    maxHeads?: number,
+  ): Promise<Matrix[]> {
+    const answers = new Map<string, Matrix>();
+    const waits = new Set<Pending<Map<string, Matrix>>>();
+    const singles = singlesOf(request);
+    const missing = singles.filter((single) => {
+      const key = pendingKey(single);
+      const answer = this.cached(single);
+      const pending = this.#pending.get(key) as Pending<Map<string, Matrix>> | undefined;
+      if (answer) answers.set(key, answer);
+      else if (pending) waits.add(pending);
+      return !answer && !pending;
+    });
+    const heads = missing.flatMap((single) => single.heads);
+    for (const parts of splitRead({ ...request, heads }, this.#maxRows(request), maxHeads)) {
+      const keys = singlesOf({ ...(parts[0] as ReadRequest), rows: request.rows }).map(pendingKey);
+      waits.add(this.#send(keys, (ended) => this.#requestParts(request.rows, parts, ended)));
+    }
+    const arrivals = [...waits].map(async (pending) => {
+      for (const [key, answer] of await this.#join(pending, signal)) answers.set(key, answer);
+      onArrival();
+    });
+    await Promise.all(arrivals);
+    return singles.map((single) => answers.get(pendingKey(single)) as Matrix);
+  }
+
   /** Return the weights of the requested heads, rows and columns of a layer. */
-  async block(request: BlockRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    const results = await this.#byHead<HeadRows>(
-      {
-        heads: request.heads,
-        keyOf: (head) => `${blockKey(request, head)} ${request.rows}`,
-        cached: (head) => this.#cachedRows(request, head),
-        request: (heads, ended) => this.#requestBlock({ ...request, heads }, ended),
-      },
-      signal,
-    );
+  async block(request: Omit<ReadRequest, "reduce">, signal?: AbortSignal): Promise<WeightBlock> {
+    const matrices = await this.read(request, signal);
     return {
-      matrices: results.map((result) => result.matrix),
-      rows: request.rows[1] - request.rows[0],
-      columns: request.columns[1] - request.columns[0],
-      maximum: Math.max(0, ...results.map((result) => result.maximum)),
-      error: Math.max(0, ...results.map((result) => result.error)),
+      matrices: matrices.map(({ values }) => values),
+      rows: sizeOf(request.rows),
+      columns: sizeOf(request.columns),
+      maximum: Math.max(0, ...matrices.map(({ maximum }) => maximum)),
+      error: Math.max(0, ...matrices.map(({ error }) => error)),
     };
   }
 
   /**
-   * Return one answer for each head: from the cache, from a pending request, or from a new request.
+   * Return the maps of heads of a layer. A map is an attention matrix that is pooled to few cells.
    *
-   * @param onArrival called whenever the answers of one request have arrived.
+   * @param onArrival called whenever the maps of some heads have arrived.
    */
-  async #byHead<T>(
-    { heads, keyOf, cached, request, maxHeadsPerRequest = heads.length }: HeadAnswers<T>,
+  async maps(
+    { sampled }: Pick<StackDescription, "sampled">,
+    request: MapsRead,
     signal?: AbortSignal,
-    onArrival = () => {},
-  ): Promise<T[]> {
-    const answers = new Map<number, T>();
-    const waits = new Set<Pending<Map<number, T>>>();
-    const missing = heads.filter((head) => {
-      const answer = cached(head);
-      const pending = this.#pending.get(keyOf(head)) as Pending<Map<number, T>> | undefined;
-      if (answer) answers.set(head, answer);
-      else if (pending) waits.add(pending);
-      return !answer && !pending;
+    onArrival?: () => void,
+  ): Promise<Matrix[]> {
+    const { max_cells: size = 1 } = request.reduce;
+    const numRows = sizeOf(request.rows);
+    const numPooled = sampled === undefined ? numRows : Math.min(numRows, size);
+    const maxHeads = Math.min(
+      MAX_REPLY_BYTES / size ** 2,
+      MAX_POOLED_WEIGHTS / (numPooled * sizeOf(request.columns)),
+    );
+    return this.read(request, signal, onArrival, maxHeads);
+  }
+
+  /**
+   * Return the maximum number of rows of one request, counted for each of its heads. The cells of
+   * several requests could not be joined, so their rows are not limited.
+   */
+  #maxRows(request: ReadRequest): number {
+    const { reduce, columns, rows, heads } = request;
+    if (reduce?.kind === "strongest") {
+      const rowBytes = 8 * reduce.k + 12;
+      return Math.min(MAX_SEARCHED_WEIGHTS / sizeOf(columns), MAX_REPLY_BYTES / rowBytes);
+    }
+    if (reduce) return Number.POSITIVE_INFINITY;
+    const rowBytes = Math.max(1, 4 * sizeOf(columns));
+    // Without a limit, the rows of a head are not split.
+    const maxBytes =
+      this.transport.maxReplyBytes ?? Math.max(MAX_REPLY_BYTES, sizeOf(rows) * rowBytes);
+    return (maxBytes / rowBytes) * (isCombined(request) ? heads.length : 1);
+  }
+
+  /** Request parts of a read with the same heads and successive rows, and cache the answers. */
+  async #requestParts(
+    rows: Range,
+    parts: readonly ReadRequest[],
+    signal: AbortSignal,
+  ): Promise<Map<string, Matrix>> {
+    const answers = await Promise.all(
+      parts.map(async (part) => {
+        const reply = await this.transport.request("read", part, signal);
+        return readMatrices(reply as Reply<CellsHeader>);
+      }),
+    );
+    const received = new Map<string, Matrix>();
+    singlesOf({ ...(parts[0] as ReadRequest), rows }).forEach((single, i) => {
+      const matrix = joinRows(answers.map((ofPart) => ofPart[i] as Matrix));
+      received.set(pendingKey(single), matrix);
+      // The oldest ranges of rows of a matrix are dropped.
+      const key = cacheKey(single);
+      const others = (this.#cache.get(key) as CachedRows[] | undefined) ?? [];
+      const kept = [{ rows, matrix }, ...others].slice(0, MAX_RANGES);
+      const bytes = kept.reduce((sum, entry) => sum + entry.matrix.values.byteLength, 0);
+      this.#cache.set(key, kept, bytes);
     });
-    for (const chunk of chunksOf(missing, maxHeadsPerRequest))
-      waits.add(this.#send(chunk.map(keyOf), (ended) => request(chunk, ended)));
-    const arrivals = [...waits].map(async (pending) => {
-      for (const [head, answer] of await this.#join(pending, signal)) answers.set(head, answer);
-      onArrival();
-    });
-    await Promise.all(arrivals);
-    return heads.map((head) => answers.get(head) as T);
+    return received;
+  }
+
+  /**
+   * Return the answer to a read for one matrix if it is cached. One of the cached ranges of rows must
+   * contain all requested rows.
+   */
+  cached(request: ReadRequest): Matrix | undefined {
+    const [start, stop] = request.rows;
+    const all = this.#cache.get(cacheKey(request)) as CachedRows[] | undefined;
+    const entry = all?.find(({ rows }) => rows[0] <= start && rows[1] >= stop);
+    if (!entry || sizeOf(entry.rows) === stop - start) return entry?.matrix;
+    const { columns } = entry.matrix;
+    const [from, to] = [start, stop].map((row) => (row - entry.rows[0]) * columns);
+    return { ...entry.matrix, rows: stop - start, values: entry.matrix.values.subarray(from, to) };
   }
 
   /** Send a request, and register it under `keys`, so that other callers can wait for its answer. */
@@ -343,127 +424,6 @@ export class Source {
     } finally {
       signal?.removeEventListener("abort", leave);
     }
-  }
-
-  /** Request weights, in several requests if they are too large for one reply, and cache them. */
-  async #requestBlock(request: BlockRequest, signal: AbortSignal): Promise<Map<number, HeadRows>> {
-    const columns = request.columns[1] - request.columns[0];
-    const length = (request.rows[1] - request.rows[0]) * columns;
-    const rowBytes = Math.max(1, 4 * columns);
-    // Without a limit, the rows of a head are not split.
-    const largest = this.transport.maxReplyBytes ?? Math.max(MAX_REPLY_BYTES, 4 * length);
-    const received = new Map<number, HeadRows>();
-    await Promise.all(
-      splitRequest(request, largest / rowBytes).map(async (part) => {
-        const reply = await this.transport.request("block", part, signal);
-        const { maximum, error } = reply.header as EncodedHeader;
-        const values = await decodeReply(reply.header as EncodedHeader, dataOf(reply));
-        const size = (part.rows[1] - part.rows[0]) * columns;
-        part.heads.forEach((head, i) => {
-          const weights = values.subarray(i * size, (i + 1) * size);
-          const matrix =
-            size === length ? weights : (received.get(head)?.matrix ?? new Float32Array(length));
-          received.set(head, { rows: request.rows, matrix, maximum, error });
-          if (size < length) matrix.set(weights, (part.rows[0] - request.rows[0]) * columns);
-        });
-      }),
-    );
-    for (const [head, rows] of received) this.#cacheRows(blockKey(request, head), rows);
-    return received;
-  }
-
-  /**
-   * Return the requested rows of a head from the cache. Return undefined unless one of the cached
-   * ranges of rows, for the same columns, contains all of them.
-   */
-  #cachedRows(request: BlockRequest, head: number): HeadRows | undefined {
-    const [start, stop] = request.rows;
-    const columns = request.columns[1] - request.columns[0];
-    const all = this.#cache.get(blockKey(request, head)) as HeadRows[] | undefined;
-    const containing = all?.find(({ rows }) => rows[0] <= start && rows[1] >= stop);
-    if (!containing) return undefined;
-    const bounds = [start, stop].map((row) => (row - containing.rows[0]) * columns);
-    return { ...containing, rows: request.rows, matrix: containing.matrix.subarray(...bounds) };
-  }
-
-  /**
-   * Cache a range of rows of a head. The cache has at most `MAX_RANGES` ranges for the same head
-   * and columns. The oldest ranges are dropped.
-   */
-  #cacheRows(key: string, newest: HeadRows): void {
-    const others = (this.#cache.get(key) as HeadRows[] | undefined) ?? [];
-    const kept = [newest, ...others].slice(0, MAX_RANGES);
-    const bytes = kept.reduce((sum, { matrix }) => sum + matrix.byteLength, 0);
-    this.#cache.set(key, kept, bytes);
-  }
-
-  /**
-   * Return the maps of heads of a layer. A map is an attention matrix that is pooled to few cells.
-   * The value of a cell is the largest weight in it or, for signed numbers, the number with the
-   * largest absolute value.
-   *
-   * @param onArrival called whenever the maps of some heads have arrived.
-   */
-  async maps(
-    stack: StackDescription,
-    request: MapsRequest & { heads: number[] },
-    signal?: AbortSignal,
-    onArrival?: () => void,
-  ): Promise<HeadMap[]> {
-    const { size } = request;
-    const maxHeads = Math.min(
-      MAX_REPLY_BYTES / size ** 2,
-      MAX_POOLED_WEIGHTS / pooledWeights(stack, request),
-    );
-    return this.#byHead<HeadMap>(
-      {
-        heads: request.heads,
-        keyOf: (head) => mapKey(request, head),
-        cached: (head) => this.cachedMap(request, head),
-        request: (heads, ended) => this.#requestMaps({ ...request, heads }, ended),
-        maxHeadsPerRequest: Math.max(1, Math.floor(maxHeads)),
-      },
-      signal,
-      onArrival,
-    );
-  }
-
-  async #requestMaps(
-    request: MapsRequest & { heads: number[] },
-    signal: AbortSignal,
-  ): Promise<Map<number, HeadMap>> {
-    const reply = await this.transport.request("maps", request, signal);
-    const { largest } = reply.header as MapsHeader;
-    const { matrices, ...properties } = await readBlock(reply);
-    const maps = new Map<number, HeadMap>();
-    request.heads.forEach((head, i) => {
-      const values = matrices[i] as Float32Array;
-      maps.set(head, { values, ...properties, largest: largest?.[i] });
-      this.#cache.set(mapKey(request, head), maps.get(head), values.byteLength);
-    });
-    return maps;
-  }
-
-  /** Return the map of a head if it is cached. */
-  cachedMap(request: Omit<MapsRequest, "heads">, head: number): HeadMap | undefined {
-    return this.#cache.get(mapKey(request, head)) as HeadMap | undefined;
-  }
-
-  /**
-   * Return one tile of a matrix: a square of pooled cells. The cells may be computed from a sample
-   * of the queries.
-   */
-  async tile(request: TileRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    const bytesOf = ({ rows, columns }: WeightBlock): number => 4 * rows * columns;
-    return this.fetch("tile", request, readBlock, bytesOf, signal);
-  }
-
-  /**
-   * Return a tile if it is cached. The fields of `request` must have the same order as in the call
-   * of `tile`, because the cache key is the JSON of the request.
-   */
-  cachedTile(request: TileRequest): WeightBlock | undefined {
-    return this.#cache.get(this.#keyOf("tile", request)) as WeightBlock | undefined;
   }
 
   /** Return the scores of all heads of a stack for the measure `pattern`, by layer. */
@@ -526,13 +486,16 @@ export class Source {
 }
 
 /**
- * Return the cache key of the weights of a head in a range of columns. The rows are not part of the
- * key, because one entry has several ranges of rows.
+ * Return the cache key of a matrix. One entry has several ranges of rows, except of cells, which
+ * depend on all rows. The fields of a reduction must always have the same order.
  */
-function blockKey({ stack, layer, columns }: Omit<BlockRequest, "heads">, head: number): string {
-  return JSON.stringify(["block", stack, layer, head, columns]);
+function cacheKey(request: ReadRequest): string {
+  const { stack, layer, heads, columns, combine, reduce, rows } = request;
+  const combined = isCombined(request) ? combine : "separate";
+  const ofCells = reduce?.kind === "cells" ? rows : null;
+  return JSON.stringify(["read", stack, layer, heads, columns, combined, reduce, ofCells]);
 }
 
-function mapKey({ stack, layer, size, rows, columns }: MapsRequest, head: number): string {
-  return JSON.stringify(["maps", stack, layer, head, size, rows, columns]);
+function pendingKey(request: ReadRequest): string {
+  return `${cacheKey(request)} ${request.rows}`;
 }

@@ -3,8 +3,8 @@
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../src/client/page";
-import type { BlockRequest, Description, Range, TileRequest } from "../../src/client/protocol";
-import { type HeadMap, Source, splitRequest } from "../../src/client/source";
+import type { Cells, Description, Range, ReadRequest } from "../../src/client/protocol";
+import { type Matrix, mapsRead, Source, splitRead } from "../../src/client/source";
 import { MAX_REPLY_BYTES } from "../../src/client/transport";
 import { pageOf, pieceOf, stackOf, transportOf } from "../builders";
 
@@ -19,7 +19,7 @@ describe("the transport of a page", () => {
   const close = (...codes: number[]) => codes.map((code) => expect.closeTo((code / 255) ** 2, 6));
 
   it("returns heads, rows and columns of an embedded layer, with the error of its weights", async () => {
-    const request: BlockRequest = { ...layer, heads: [1, 0], rows: [1, 3], columns: [1, 2] };
+    const request: ReadRequest = { ...layer, heads: [1, 0], rows: [1, 3], columns: [1, 2] };
     const { matrices, rows, columns, error } = await sourceOf().block(request);
     expect([rows, columns, error]).toEqual([2, 1, 0.00392]);
     expect(matrices.map((matrix) => [...matrix])).toEqual([close(111, 121), close(11, 21)]);
@@ -28,9 +28,10 @@ describe("the transport of a page", () => {
   it("returns embedded maps, and pools a part of a map or a finer map from the weights", async () => {
     const small = pieceOf([2, 1, 1], [121, 121], layer);
     const source = sourceOf({ maps: [small] });
+    const whole = { ...layer, heads: [0], rows: [0, 3] as Range, columns: [0, 2] as Range };
     const mapOf = async (request: object) => {
-      const [map] = await source.maps(stack, { ...layer, size: 1, heads: [0], ...request });
-      return [...(map as HeadMap).values];
+      const [map] = await source.maps(stack, mapsRead({ ...whole, size: 1, ...request }));
+      return [...(map as Matrix).values];
     };
     expect(await mapOf({})).toEqual(close(121));
     // The map has two rows: row 0 of the weights, and the maximum of rows 1 and 2.
@@ -40,32 +41,35 @@ describe("the transport of a page", () => {
     // Maps that are pooled from the strongest keys would be less exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const sparse = sourceOf({ maps: [small], embedded: { [layer.stack]: embedded } });
-    const [map] = await sparse.maps(stack, { ...layer, size: 2, heads: [0] });
+    const [map] = await sparse.maps(stack, mapsRead({ ...whole, size: 2 }));
     expect(map?.rows).toBe(1);
   });
 
   it("names what it does not contain, and an unknown format", async () => {
     const source = sourceOf();
     await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
-    const missing = source.maps(stack, { stack: "self", layer: 9, size: 32, heads: [0] });
+    const unknown = { stack: "self", layer: 9, heads: [0] };
+    const missing = source.block({ ...unknown, rows: [0, 1], columns: [0, 1] });
     await expect(missing).rejects.toThrow(/layer 9.*“self”/);
     expect(() => sourceOf({ format: 3 } as unknown as PageData)).toThrow(/format 3/);
   });
 });
 
 describe("large requests", () => {
-  const request: BlockRequest = {
+  const request: ReadRequest = {
     ...{ stack: "self", layer: 0, heads: [0, 1, 2, 3, 4] },
     ...{ rows: [10, 20], columns: [0, 10] },
   };
 
   it("are split by heads, and by rows if one head is too large", () => {
-    const partsOf = (maxRows: number, combined = false) =>
-      splitRequest(request, maxRows, combined).map(({ heads, rows }) => `${heads}: ${rows}`);
+    const partsOf = (maxRows: number, combine: ReadRequest["combine"] = "separate") =>
+      splitRead({ ...request, combine }, maxRows)
+        .flat()
+        .map(({ heads, rows }) => `${heads}: ${rows}`);
     expect(partsOf(25)).toEqual(["0,1: 10,20", "2,3: 10,20", "4: 10,20"]);
     expect(partsOf(6).slice(0, 3)).toEqual(["0: 10,16", "0: 16,20", "1: 10,16"]);
     // Heads that are combined are in the same part.
-    expect(partsOf(25, true)).toEqual(["0,1,2,3,4: 10,15", "0,1,2,3,4: 15,20"]);
+    expect(partsOf(25, "mean")).toEqual(["0,1,2,3,4: 10,15", "0,1,2,3,4: 15,20"]);
   });
 
   it.each([
@@ -74,7 +78,7 @@ describe("large requests", () => {
   ])("are joined from %s, and cached", async (_name, properties, expectedRequests) => {
     const sent: Float32Array[] = [];
     const transport = transportOf(async (_name, args) => {
-      const { heads, rows, columns } = args as BlockRequest;
+      const { heads, rows, columns } = args as ReadRequest;
       const [numRows, width] = [rows[1] - rows[0], columns[1] - columns[0]];
       // Every weight is the number of its row.
       const data = Float32Array.from({ length: heads.length * numRows * width }, (_, i) => {
@@ -105,11 +109,12 @@ describe("large requests", () => {
    * function that requests a block. The replies begin with the weights 1000, 2000, 3000 and so on.
    */
   function counting(cacheBytes?: number) {
-    const requests: BlockRequest[] = [];
+    const requests: ReadRequest[] = [];
     const transport = transportOf(async (_name, args) => {
-      const request = args as BlockRequest;
+      const request = args as ReadRequest;
       const { heads, rows = [0, 2], columns = [0, 2] } = request;
-      const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
+      const count = request.combine === "mean" ? 1 : heads.length;
+      const shape = [count, rows[1] - rows[0], columns[1] - columns[0]];
       const size = shape.reduce((a, b) => a * b, 1);
       const start = 1000 * requests.push(request);
       const data = Float32Array.from({ length: size }, (_, i) => start + i);
@@ -117,29 +122,41 @@ describe("large requests", () => {
       return { header: { shape, encoding: "float32", maximum: 1, error: 0, largest }, data };
     });
     const source = new Source(transport, cacheBytes);
-    const blockOf = (changed: Partial<BlockRequest>) =>
+    const blockOf = (changed: Partial<ReadRequest>) =>
       source.block({ ...request, heads: [0], columns: [0, 2], ...changed });
     return { source, requests, blockOf };
   }
 
   it("have different answers if any field differs", async () => {
     const { source, requests, blockOf } = counting();
-    const blocks: Partial<BlockRequest>[] = [
+    const blocks: Partial<ReadRequest>[] = [
       ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }],
       ...[{ rows: [11, 13] as [number, number] }, { columns: [1, 3] as [number, number] }],
     ];
-    const tile = { stack: "self", layer: 0, heads: [1], level: 0, row: 0, column: 0 };
-    const tiles: Partial<TileRequest>[] = [
-      ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }, { level: 1 }, { row: 1 }],
-      ...[{ column: 1 }, { pooled: "max" as const }],
+    const cells = (more: Partial<Cells> = {}) => {
+      const reduce: Cells = { kind: "cells", pooled: "mean", length: 1, ...more };
+      return { rows: [10, 12] as Range, reduce };
+    };
+    const others: Partial<ReadRequest>[] = [
+      ...[cells(), cells({ length: 2 }), cells({ pooled: "max" })],
+      ...[
+        { ...cells(), rows: [10, 11] as Range },
+        { rows: [10, 12] as Range, heads: [0, 1] },
+      ],
+      { rows: [10, 12], heads: [0, 1], combine: "mean" },
+      { rows: [10, 12], reduce: { kind: "strongest", k: 1 } },
+      { rows: [10, 12], reduce: { kind: "strongest", k: 2 } },
     ];
     const firsts = new Set<number | undefined>();
     // Each of the 14 requests has its own answer. In the second round, nothing is requested again.
+    // Heads 0 and 1 together need only head 1.
     for (let round = 0; round < 2; round++) {
       for (const changed of blocks)
         firsts.add((await blockOf({ rows: [10, 12], ...changed })).matrices[0]?.[0]);
-      for (const changed of tiles)
-        firsts.add((await source.tile({ ...tile, pooled: "mean", ...changed })).matrices[0]?.[0]);
+      for (const changed of others) {
+        const answers = await source.read({ ...request, heads: [0], columns: [0, 2], ...changed });
+        firsts.add(answers.at(-1)?.values[0]);
+      }
       expect([requests.length, firsts.size]).toEqual([14, 14]);
     }
   });
@@ -160,14 +177,16 @@ describe("large requests", () => {
   it("have maps of each head, which are cached for each part and size", async () => {
     const { source, requests } = counting();
     const stack = stackOf({ name: "self" });
-    const where = { stack: "self", layer: 0, size: 2 };
-    await source.maps(stack, { ...where, heads: [0, 1] });
-    await source.maps(stack, { ...where, heads: [1, 2] });
+    const where = { stack: "self", layer: 0, rows: [0, 2] as Range, columns: [0, 2] as Range };
+    const mapsOf = (heads: number[], other: object = {}) =>
+      mapsRead({ ...where, heads, size: 2, ...other });
+    await source.maps(stack, mapsOf([0, 1]));
+    await source.maps(stack, mapsOf([1, 2]));
     expect(requests.map(({ heads }) => heads)).toEqual([[0, 1], [2]]);
-    expect(source.cachedMap(where, 1)?.values[0]).toBe(1004);
-    expect(source.cachedMap(where, 2)?.largest).toEqual([0, 2]);
+    expect(source.cached(mapsOf([1]))?.values[0]).toBe(1004);
+    expect(source.cached(mapsOf([2]))?.largest).toEqual([0, 2]);
     for (const other of [{ size: 1 }, { layer: 1 }, { stack: "cross" }, { rows: [0, 1] as Range }])
-      expect(source.cachedMap({ ...where, ...other }, 1)).toBeUndefined();
+      expect(source.cached(mapsOf([1], other))).toBeUndefined();
   });
 
   it("are dropped from a full cache, the oldest first", async () => {
@@ -197,7 +216,7 @@ describe("requests whose answers have not come yet", () => {
     const source = new Source(transport);
     const headsOf = async (heads: number[], signal?: AbortSignal) => {
       const area = { stack: "self", layer: 0, rows: [0, 1], columns: [0, 1] };
-      const { matrices } = await source.block({ ...area, heads } as BlockRequest, signal);
+      const { matrices } = await source.block({ ...area, heads } as ReadRequest, signal);
       return matrices.map(([head]) => head);
     };
     const scoresOf = (pattern: string, signal?: AbortSignal) =>
@@ -210,7 +229,7 @@ describe("requests whose answers have not come yet", () => {
   it("are sent once, with a second request only for other heads", async () => {
     const { requests, headsOf } = paused();
     const answers = [headsOf([0, 1]), headsOf([2, 1]), headsOf([0, 1])];
-    expect(requests.map(({ args }) => (args as BlockRequest).heads)).toEqual([[0, 1], [2]]);
+    expect(requests.map(({ args }) => (args as ReadRequest).heads)).toEqual([[0, 1], [2]]);
     for (const { answer } of requests) answer();
     const heads = await Promise.all(answers);
     expect(heads.map(String)).toEqual(["0,1", "2,1", "0,1"]);

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { expect, it } from "vitest";
-import { pooledMean } from "../../src/client/page/tiles";
+import { cellsOf, rowsOf } from "../../src/client/page/reductions";
 import { combineHeads } from "../../src/client/signs";
 import { SCORED_ZERO, zeroInWords } from "../../src/client/zeros";
 
@@ -30,9 +30,8 @@ it.each(["mean", "max"] as const)("the %s of several zeros keeps their kind", (h
   const heads = [0, 1].map((side) => Float32Array.from(TOGETHER, (pair) => pair[side] as number));
   const combined = combineHeads(heads, how);
   const rows = TOGETHER.map(([a, b]) =>
-    pooledMean(
-      { add: (_heads, _row, _left, line) => line.set([a, b]) },
-      [0],
+    cellsOf(
+      rowsOf({ add: (_heads, _row, _left, line) => line.set([a, b]) }, [0], "separate", 0),
       { rows: [0, 1], columns: [0, 2] },
       how,
     ),

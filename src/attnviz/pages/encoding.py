@@ -46,8 +46,9 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.softmax import row_groups
 from attnviz.record.stack import AttentionStack
+from attnviz.server.cells import Cells
 from attnviz.server.codec import check_weights, decode
-from attnviz.server.maps import encode_maps
+from attnviz.server.weights import Weights
 from attnviz.utils.progress import part_of, report
 from attnviz.utils.threads import map_ahead
 
@@ -229,7 +230,10 @@ def embed_maps(record: AttentionRecord) -> list[Entries]:
     embedded = []
     for done, (stack, layer) in enumerate(layers):
         report("thumbnails", done, len(layers), "layer")
-        maps = encode_maps(stack, layer, MAP_SIZE)
+        heads = list(range(stack.num_heads(layer)))
+        rows, columns = slice(0, len(stack.query_tokens)), slice(0, len(stack.key_tokens))
+        weights = Weights(stack, layer, heads, rows, columns)
+        maps = Cells(pooled="max", max_cells=MAP_SIZE).reply(weights)
         sampling = {"sampled": maps.header["sampled"]} if "sampled" in maps.header else {}
         embedded.append(_map_entry(stack, layer, decode(maps)) | sampling)
     return embedded

@@ -34,7 +34,7 @@ from attnviz.pages.picture import (
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
-from attnviz.server.strongest import Combine
+from attnviz.server.weights import Combine
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 

@@ -4,8 +4,8 @@ Each cell of the map covers a rectangle of the matrix. Pooling adds, averages or
 of the numbers in this rectangle. In a mean, positive and negative numbers would cancel, which would
 hide large changes. Therefore, positive and negative numbers are pooled separately (`split_signs`),
 and the cell has the result with the larger absolute value, with its sign (`join_signs`). In
-exported pages, ``js/src/client/page/tiles.ts`` does the same. The tests compare the Python and the
-TypeScript code with the formulas in ``tests/unit/formulas.py``.
+exported pages, ``js/src/client/page/reductions.ts`` does the same. The tests compare the Python and
+the TypeScript code with the formulas in ``tests/unit/formulas.py``.
 """
 
 from __future__ import annotations

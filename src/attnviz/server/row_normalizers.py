@@ -58,19 +58,20 @@ class RowNormalizers:
         rows: Rows,
         columns: slice | None = None,
         *,
+        cached: bool = True,
         pace: Pace | None = None,
     ) -> torch.Tensor:
         """Compute a block of weights as `LayerAttention.block` does.
 
-        For long texts, cached normalizers are used. Rows are computed in groups, to limit the
-        memory and to report the progress.
+        For long texts, cached normalizers are used, unless `cached` is False. Rows are computed in
+        groups, to limit the memory and to report the progress.
         """
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
         pace = pace or Pace("weights", len(heads) * count_rows(rows) * num_keys)
         blocks = [attention.block(heads, slice(0, 0), columns)]
         for _, group in row_groups(rows, tile_rows(len(heads) * num_keys)):
             normalizers = None
-            if attention.num_softmaxes and num_keys > _MAX_RECOMPUTED_KEYS:
+            if cached and attention.num_softmaxes and num_keys > _MAX_RECOMPUTED_KEYS:
                 normalizers = self._normalizers(stack, layer, heads, group)
             blocks.append(attention.block(heads, group, columns, normalizers))
             pace.advance(len(heads) * count_rows(group) * num_keys)

@@ -14,7 +14,6 @@ of the model is the number that is measured in this run, for example the logit o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
@@ -26,7 +25,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile
 from attnviz.record.tokens import Prediction
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
-from attnviz.server.codec import EncodedHeader, encode
 from attnviz.server.description import (
     Description,
     StackNumbers,
@@ -34,7 +32,6 @@ from attnviz.server.description import (
     pack_description,
 )
 from attnviz.server.images import ImageHeader, encode_image
-from attnviz.server.maps import MapsHeader, encode_maps
 from attnviz.server.protocol import (
     MAX_REPLY_BYTES,
     PartHeader,
@@ -45,18 +42,17 @@ from attnviz.server.protocol import (
     check_reply_size,
     range_slice,
 )
+from attnviz.server.reads import HEADERS, ReadRequest
 from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
-from attnviz.server.strongest import Combine, Pair, StrongestHeader, find_strongest_keys
-from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
-from attnviz.server.zeros import kinds_of_pairs, mark_zeros
-from attnviz.utils.arguments import existing_number, format_numbers
+from attnviz.utils.arguments import existing_number
 from attnviz.utils.numbers import finite_lists
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests(
     "The attnviz of the kernel may be older than the view."
 )
 RECORD_REQUESTS.add("page", PageHeader, live=True)(PageRequest)
+RECORD_REQUESTS.add("read", *HEADERS)(ReadRequest)
 
 
 class RecordServer(BaseServer):
@@ -140,197 +136,6 @@ class DescribeRequest:
             return Reply(server.description)
         packed = server.description
         return server.part(self, lambda: ({}, packed))
-
-
-@RECORD_REQUESTS.add("block", EncodedHeader)
-@dataclass(frozen=True)
-class BlockRequest:
-    """Request for the weights of some heads of a layer, for a range of queries and of keys.
-
-    `rows` is the range of queries, and `columns` is the range of keys. If the stack chooses keys
-    (`StackNumbers.chooses_keys`), the weight of a masked key is -0, that of a key that was not
-    chosen is +0, and all other weights are above 0.
-    """
-
-    stack: str
-    layer: int
-    heads: tuple[int, ...]
-    rows: Range
-    columns: Range
-
-    def answer(self, server: RecordServer) -> Reply:
-        stack = server.stack(self.stack)
-        layer, heads = check_heads(stack, self.layer, self.heads)
-        rows = range_slice("rows", self.rows, len(stack.query_tokens))
-        columns = range_slice("columns", self.columns, len(stack.key_tokens))
-        shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
-        check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
-        block = server.row_normalizers.block(stack, layer, heads, rows, columns)
-        weights = block.cpu().numpy()
-        if stack.chooses_keys:
-            kinds = kinds_of_pairs(stack.attention(layer), heads, rows, columns)
-            weights = mark_zeros(weights, kinds)
-        label = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
-        return encode(weights, "float32", stack.maximum, signed=stack.signed, label=label)
-
-
-@RECORD_REQUESTS.add("maps", MapsHeader)
-@dataclass(frozen=True)
-class MapsRequest:
-    """Request for maps of heads with at most `size` rows and `size` columns of cells.
-
-    Each cell covers successive queries and keys and shows their largest weight. For signed numbers,
-    it shows the number with the largest absolute value, with its sign. For long texts, each row of
-    cells shows only one of its queries (`MapsHeader.sampled`).
-
-    Attributes
-    ----------
-    heads : list of int, optional
-        Indices of the heads in the layer. By default all heads.
-    rows, columns : range, optional
-        Range of queries (`rows`) and of keys (`columns`) that the maps show. By default all queries
-        and all keys.
-    """
-
-    stack: str
-    layer: int
-    size: int
-    heads: tuple[int, ...] | None = None
-    rows: Range | None = None
-    columns: Range | None = None
-
-    def answer(self, server: RecordServer) -> Reply:
-        stack = server.stack(self.stack)
-        num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        return encode_maps(
-            stack,
-            self.layer,
-            self.size,
-            heads=self.heads,
-            rows=range_slice("rows", self.rows or (0, num_queries), num_queries),
-            columns=range_slice("columns", self.columns or (0, num_keys), num_keys),
-        )
-
-
-@RECORD_REQUESTS.add("strongest", StrongestHeader)
-@dataclass(frozen=True)
-class StrongestRequest:
-    """Request for the strongest keys of some queries: the keys with the largest weights.
-
-    Signed numbers are compared by absolute value. The reply has them with their signs, but its sums
-    are sums of absolute values.
-
-    Attributes
-    ----------
-    rows : range
-        Range of queries.
-    k : int
-        Maximum number of keys per query.
-    combine : {"separate", "mean", "max"}
-        Use of several heads. "separate": find the strongest keys of each head. "mean" and "max":
-        find the strongest keys of one matrix, which has the mean or the maximum of the weights of
-        all heads.
-    leave_out : list
-        Keys to leave out: "special" for special tokens, "first" for the first token, or the
-        position of a key.
-    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
-        "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is
-        the text of the queries. It does not change the reply, because `rows` selects the queries.
-    """
-
-    stack: str
-    layer: int
-    heads: tuple[int, ...]
-    rows: Range
-    k: int
-    combine: Combine
-    leave_out: tuple[str | int, ...]
-    pair: Pair
-
-    def answer(self, server: RecordServer) -> Reply:
-        stack = server.stack(self.stack)
-        strongest = find_strongest_keys(
-            stack,
-            layer=self.layer,
-            heads=self.heads,
-            rows=range_slice("rows", self.rows, len(stack.query_tokens)),
-            k=self.k,
-            combine=self.combine,
-            leave_out=self.leave_out,
-            pair=self.pair,
-            row_normalizers=server.row_normalizers,
-        )
-        return strongest.reply()
-
-
-@RECORD_REQUESTS.add("tile", TileHeader)
-@dataclass(frozen=True)
-class TileRequest:
-    """Request for a tile of the matrix of a head, or of the mean matrix of several heads.
-
-    At the zoom level l, the matrix is divided into cells of 2^l queries by 2^l keys. A tile has 256
-    by 256 of these cells, or fewer at the end of the matrix. It begins at query ``row*256*2^l`` and
-    key ``column*256*2^l``. A cell shows the mean or the maximum of its weights. For signed numbers,
-    positive and negative numbers are pooled separately, and a cell shows the result with the larger
-    absolute value.
-    """
-
-    stack: str
-    layer: int
-    heads: tuple[int, ...]
-    level: int
-    row: int
-    column: int
-    pooled: Pooled
-
-    def answer(self, server: RecordServer) -> Reply:
-        return encode_tile(
-            server.stack(self.stack),
-            server.row_normalizers,
-            layer=self.layer,
-            heads=self.heads,
-            level=self.level,
-            position=(self.row, self.column),
-            pooled=self.pooled,
-        )
-
-
-class LostHeader(TypedDict):
-    """Header of a reply with the lost weight of one query in each of the requested heads.
-
-    Attributes
-    ----------
-    lost : list of float
-        For each requested head, the weight, from 0 to 1, that the left-out keys would have if all
-        keys were chosen. Empty if the layer does not store queries and keys.
-    """
-
-    lost: list[float]
-
-
-@RECORD_REQUESTS.add("lost", LostHeader)
-@dataclass(frozen=True)
-class LostRequest:
-    """Request for the weight that a query loses because the model chooses keys.
-
-    `query` is the position of the query.
-    """
-
-    stack: str
-    layer: int
-    heads: tuple[int, ...]
-    query: int
-
-    def answer(self, server: RecordServer) -> Reply:
-        stack = server.stack(self.stack)
-        layer, heads = check_heads(stack, self.layer, self.heads)
-        query = stack.query_tokens.position(self.query, "query")
-        vectors = stack.attention(layer).vectors
-        if vectors is None:
-            return Reply({"lost": []})
-        lost = vectors.lost_weight(heads, slice(query, query + 1))
-        return Reply({"lost": lost[:, 0].tolist()})
 
 
 class ScoresHeader(TypedDict):

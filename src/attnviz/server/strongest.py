@@ -2,63 +2,79 @@
 
 For a long text, a view draws lines only to these keys. If the reader has pinned a query, the view
 also lists the strongest keys that are outside the part of the text that it draws. The TypeScript
-file ``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, the TypeScript
-file computes the same results.
+file ``js/src/client/requests/strongest.ts`` reads the replies. In exported pages,
+``js/src/client/page/reductions.ts`` computes the same results.
 """
 
 from __future__ import annotations
 
+import math
 import reprlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypedDict
+from typing import Literal
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.softmax import strongest_keys
-from attnviz.record.stack import AttentionStack
+from attnviz.record.softmax import row_groups, strongest_keys
 from attnviz.record.tokens import Tokens
-from attnviz.server.codec import not_finite_error
-from attnviz.server.protocol import Reply, check_heads, check_reply_size
-from attnviz.server.row_normalizers import RowNormalizers
+from attnviz.server.codec import EncodedHeader, not_finite_error
+from attnviz.server.protocol import Reply, check_reply_size
+from attnviz.server.weights import Weights
 from attnviz.utils.progress import Pace
 
-Combine = Literal["separate", "mean", "max"]
 Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
-LeaveOut = Sequence[str | int]
 
 # Maximum number of weights of one matrix that are computed at the same time (16 MiB of float32).
 _MAX_WEIGHTS = 1 << 22
 
 
-class StrongestHeader(TypedDict):
-    """Header of a reply with the strongest keys of queries in its buffer.
+class Strongest(msgspec.Struct, frozen=True, tag_field="kind", tag="strongest"):
+    """Reduction of each row to its strongest keys: the keys with the largest weights.
 
-    The buffer has three arrays, one after the other. The first has the positions of the strongest
-    keys of each query, int32, (matrices, queries, k), the strongest first, with -1 if fewer than k
-    keys have weight. The second has the weights of these keys, float32. The third has three sums of
-    weights for each query, float32, (matrices, queries, 3): over the included keys, over the keys
-    in `leave_out`, and over the other keys, which `pair` excludes (see `StrongestRequest`).
+    Signed numbers are compared by absolute value.
+
+    A row of the reply has 2k + 3 numbers. The first k are the positions of the strongest keys, the
+    strongest first, or -1 if fewer than k keys have weight. The next k are the weights of these
+    keys. The last three are sums of absolute weights: over the included keys, over the keys in
+    `leave_out`, and over the other keys, which `pair` excludes.
 
     Attributes
     ----------
-    shape : list of int
-        Number of matrices (one per head, or one if the heads are combined), number of queries, and
-        k, the number of keys per query.
+    k : int
+        Maximum number of keys per query.
+    leave_out : list
+        Keys to leave out: "special" for special tokens, "first" for the first token, or the
+        position of a key.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
+        "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is
+        the text of the queries. It does not change the reply, because `ReadRequest.rows` selects
+        the queries.
     """
 
-    shape: tuple[int, int, int]
+    k: int
+    leave_out: tuple[str | int, ...] = ()
+    pair: Pair = "all"
+
+    def reply(self, weights: Weights) -> Reply:
+        """Find the strongest keys of each row. Return a reply with an `EncodedHeader`."""
+        strongest = find_strongest_keys(weights, self)
+        # float32 is exact for positions up to 16,777,216.
+        numbers = np.concatenate(
+            [strongest.keys, strongest.weights, strongest.sums], axis=2, dtype="<f4"
+        )
+        header = EncodedHeader(
+            shape=numbers.shape, encoding="float32", maximum=weights.stack.maximum, error=0.0
+        )
+        return Reply(header, numbers.tobytes())
 
 
 @dataclass(frozen=True)
-class Strongest:
+class StrongestKeys:
     """Strongest keys of each query, for one or several matrices of weights.
-
-    A matrix has the weights of one head, or the combined weights of several heads. Signed numbers
-    are sorted by absolute value. `weights` have their signs, but `sums` are of absolute values.
 
     Attributes
     ----------
@@ -68,118 +84,69 @@ class Strongest:
     weights : ndarray
         Weights of `keys`, float32, (matrices, rows, k). 0 if the key is -1.
     sums : ndarray
-        Three sums of weights for each row, float32, (matrices, rows, 3): over the keys that may be
-        in `keys`, over the keys that the argument `leave_out` excludes, and over the other keys,
-        which the argument `pair` excludes (see `attnviz.server.server.StrongestRequest`).
+        Three sums of absolute weights for each row, float32, (matrices, rows, 3): over the keys
+        that may be in `keys`, over the keys that `Strongest.leave_out` excludes, and over the other
+        keys, which `Strongest.pair` excludes.
     """
 
     keys: NDArray[np.int32]
     weights: NDArray[np.float32]
     sums: NDArray[np.float32]
 
-    def reply(self) -> Reply:
-        """Return a reply with a `StrongestHeader` and the three arrays in little endian."""
-        arrays = (self.keys, self.weights, self.sums)
-        data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays)
-        return Reply({"shape": self.keys.shape}, data)
 
+def find_strongest_keys(weights: Weights, asked: Strongest) -> StrongestKeys:
+    """Find the strongest keys of each row, and sums of the weights of each row.
 
-def find_strongest_keys(
-    stack: AttentionStack,
-    *,
-    layer: int,
-    heads: Sequence[int],
-    rows: slice,
-    k: int,
-    combine: Combine = "separate",
-    leave_out: LeaveOut = (),
-    pair: Pair = "all",
-    row_normalizers: RowNormalizers | None = None,
-) -> Strongest:
-    """Find the k strongest keys of each query in `rows`, and sums of the weights of each query.
-
-    See `attnviz.server.server.StrongestRequest` for the arguments. Raise ValueError before the
-    computation if the result does not fit into a reply.
+    Raise ValueError before the computation if the result does not fit into a reply.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
-    >>> strongest = (
-    ...     find_strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1)
-    ... )
+    >>> weights = Weights(record.stack(), 0, [0], rows=slice(0, 2), columns=slice(0, 2))
+    >>> strongest = find_strongest_keys(weights, Strongest(k=1))
     >>> strongest.keys.tolist(), strongest.weights.tolist()
     ([[[0], [1]]], [[[1.0], [0.75]]])
     """
-    if k < 1:
-        raise ValueError(f"k={k} must be at least 1")
-    layer, heads = check_heads(stack, layer, heads)
-    row_normalizers = row_normalizers or RowNormalizers()
-    num_keys = len(stack.key_tokens)
-    groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
-    k = min(k, num_keys)
-    shape = (len(groups), rows.stop - rows.start)
-    size = 4 * len(groups) * shape[1] * (2 * k + 3)
+    if asked.k < 1:
+        raise ValueError(f"k={asked.k} must be at least 1")
+    stack, rows, columns = weights.stack, weights.rows, weights.columns
+    k = min(asked.k, weights.num_columns)
+    shape = len(weights.matrices), weights.num_rows
+    size = 4 * math.prod(shape) * (2 * k + 3)
     check_reply_size("the strongest keys", size, "Request fewer rows or keys.")
-    left_out = torch.from_numpy(_left_out_keys(stack.key_tokens, leave_out))
-    strongest = Strongest(
+    strongest = StrongestKeys(
         np.full((*shape, k), -1, np.int32),
         np.zeros((*shape, k), np.float32),
         np.zeros((*shape, 3), np.float32),
     )
-    other_text = torch.from_numpy(~_keys_of_pair(stack.key_tokens, pair)) & ~left_out
-    step = max(1, _MAX_WEIGHTS // num_keys)
-    pace = Pace("strongest keys", len(heads) * shape[1] * num_keys)
-    for matrix, group in enumerate(groups):
-        for start in range(rows.start, rows.stop, step):
-            part = slice(start, min(start + step, rows.stop))
-            out_rows = slice(part.start - rows.start, part.stop - rows.start)
-            read_head = partial(row_normalizers.block, stack, layer, rows=part, pace=pace)
-            weights = _combine_heads(read_head, group, combine, signed=stack.signed)
-            signs = torch.sign(weights) if stack.signed else None
-            weights = weights if signs is None else weights.abs()
-            excluded_sums = [_sum_columns(weights, left_out), _sum_columns(weights, other_text)]
+    tokens = stack.key_tokens
+    left_out = torch.from_numpy(_left_out_keys(tokens, asked.leave_out)[columns])
+    other_text = torch.from_numpy(~_keys_of_pair(tokens, asked.pair)[columns]) & ~left_out
+    step = max(1, _MAX_WEIGHTS // weights.num_columns)
+    pace = Pace("strongest keys", len(weights.heads) * shape[1] * len(tokens))
+    for matrix, heads in enumerate(weights.matrices):
+        for part, group in row_groups(rows, step):
+            numbers = weights.matrix(heads, group, pace=pace)
+            signs = torch.sign(numbers) if stack.signed else None
+            numbers = numbers if signs is None else numbers.abs()
+            excluded_sums = [_sum_columns(numbers, left_out), _sum_columns(numbers, other_text)]
             # Set excluded weights to 0 by multiplication. 0 times NaN or infinity is NaN, so such
             # weights make a sum NaN and raise the error below. A mask would hide them.
-            weights *= (~(left_out | other_text)).to(weights)
-            sums = torch.stack([weights.sum(dim=1), *excluded_sums], dim=1)
+            numbers *= (~(left_out | other_text)).to(numbers)
+            sums = torch.stack([numbers.sum(dim=1), *excluded_sums], dim=1)
             if not bool(sums.isfinite().all()):
-                query = part.start + int((~sums.isfinite()).any(dim=1).nonzero()[0])
-                raise not_finite_error(
-                    f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
-                )
-            top_weights, keys = strongest_keys(weights, k)
-            strongest.keys[matrix, out_rows] = keys.masked_fill(top_weights == 0, -1).cpu().numpy()
+                first = int((~sums.isfinite()).any(dim=1).nonzero()[0])
+                query = rows.start + part.start + first
+                raise not_finite_error(weights.label, f"the first of query {query}")
+            top_weights, keys = strongest_keys(numbers, k)
+            positions = (keys + columns.start).masked_fill(top_weights == 0, -1)
+            strongest.keys[matrix, part] = positions.cpu().numpy()
             if signs is not None:
                 top_weights *= signs.gather(1, keys)
-            strongest.weights[matrix, out_rows] = top_weights.cpu().numpy()
-            strongest.sums[matrix, out_rows] = sums.cpu().numpy()
+            strongest.weights[matrix, part] = top_weights.cpu().numpy()
+            strongest.sums[matrix, part] = sums.cpu().numpy()
     return strongest
-
-
-def _combine_heads(
-    read_head: Callable[..., torch.Tensor],
-    heads: Sequence[int],
-    combine: Combine,
-    *,
-    signed: bool,
-) -> torch.Tensor:
-    """Compute rows of one head, or the mean or maximum of the rows of several heads.
-
-    `read_head` computes the rows of a head. If `signed`, the maximum is the number with the largest
-    absolute value. The rows of at most two heads are in memory at the same time.
-    """
-    weights: torch.Tensor
-    [weights] = read_head(heads=heads[:1])
-    for head in heads[1:]:
-        [head_weights] = read_head(heads=[head])
-        if combine == "mean":
-            weights.add_(head_weights)
-        elif signed:
-            weights = torch.where(head_weights.abs() > weights.abs(), head_weights, weights)
-        else:
-            weights = torch.maximum(weights, head_weights)
-    return weights / len(heads) if combine == "mean" else weights
 
 
 def _sum_columns(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -188,7 +155,7 @@ def _sum_columns(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     return weights[:, columns.to(weights.device)].sum(dim=1)
 
 
-def _left_out_keys(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
+def _left_out_keys(keys: Tokens, leave_out: tuple[str | int, ...]) -> NDArray[np.bool_]:
     flags = np.zeros(len(keys), np.bool_)
     for key in dict.fromkeys(leave_out):
         if key == "special":

@@ -11,7 +11,7 @@ import traitlets
 from attnviz.analysis.heads import closed_heads
 from attnviz.record.stack import AttentionStack
 from attnviz.server.description import default_top_k
-from attnviz.server.strongest import Combine
+from attnviz.server.weights import Combine
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken

@@ -30,7 +30,7 @@ from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
-from attnviz.server.strongest import Combine
+from attnviz.server.weights import Combine
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls

@@ -12,10 +12,11 @@ from numpy.testing import assert_allclose
 
 import attnviz as av
 from attnviz.pages.vectors import encode_vectors
-from attnviz.server.strongest import find_strongest_keys
+from attnviz.server.strongest import Strongest, find_strongest_keys
 from fixtures.make_renormalized import cases, record_of
 from unit.formulas import weights_of
 from unit.page_data import unpacked
+from unit.selected import selected
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
 
@@ -47,7 +48,7 @@ def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(sink: float) -> N
     # With a sink of logit 12, 1 - sink weight has at most three correct digits in float32.
     stack = record_of(9, [sink], seed=1).stack()
     strongest = find_strongest_keys(
-        stack, layer=0, heads=[0], rows=slice(0, 9), k=8, leave_out=["first"]
+        selected(stack, 0, [0], slice(0, 9)), Strongest(k=8, leave_out=("first",))
     )
     others = weights_of(stack.attention(0))[0][:, 1:]
     expected = -np.sort(-others, axis=1) / others.sum(axis=1, keepdims=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+import attnviz.server.cells
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
@@ -16,7 +17,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.units import UnitAttention
 from attnviz.record.words import MERGED_NOTE
-from attnviz.server import tiles as tiles_module
 from attnviz.server.server import RecordServer
 from unit.records import shares, vectors
 
@@ -122,9 +122,10 @@ def test_a_word_has_the_whole_character_of_its_tokens() -> None:
 def test_words_that_take_too_long_to_merge_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = RecordServer(AttentionRecord({"self": causal_stack(600).merge_words()}))
     num_words = len(server.record.stack().query_tokens)
-    request = {"stack": "self", "layer": 3, "heads": [0], "level": 1, "row": 0, "column": 0}
-    request |= {"pooled": "mean"}
-    monkeypatch.setattr(tiles_module, "_MAX_WORD_PAIRS", num_words**2 - 1)
+    reduce = {"kind": "cells", "pooled": "mean", "length": 2}
+    request: dict[str, Any] = {"stack": "self", "layer": 3, "heads": [0], "reduce": reduce}
+    request |= {"rows": [0, num_words], "columns": [0, num_words]}
+    monkeypatch.setattr(attnviz.server.cells, "_MAX_WORD_PAIRS", num_words**2 - 1)
     with pytest.raises(ValueError, match=r"query_window=.*without words=True"):
-        server.reply("tile", request)
-    assert server.reply("tile", request | {"level": 0}).data
+        server.reply("read", request)
+    assert server.reply("read", request | {"rows": [0, num_words - 1]}).data

@@ -21,6 +21,7 @@ import attnviz as av
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.server import pending_replies, row_normalizers
 from attnviz.server.base import BaseServer
+from attnviz.server.codec import decode
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
@@ -31,6 +32,7 @@ from unit.formulas import weights_of
 from unit.long_records import long_record
 from unit.random_corpora import corpus
 from unit.records import vectors, words
+from unit.selected import cells, strongest
 
 LARGEST_REPLY = 1_100_000
 # Maximum number of weights that one step of a reply may compute.
@@ -56,21 +58,31 @@ WRONG += [nested(1000), nested(999), [[0]], b"0"]
 LISTS: list[Any] = [[0], [], [0, 0], [-1], [10**9], [*range(4)], [*range(HEADS)]]
 LISTS += [[0] * 10**6, [float("nan")], "01", [nested(1000)]]
 RANGES: list[Any] = [[0, 1], [0, TOKENS], [5, 5], [9, 3], [-5, 5], [0, 10**12], [0]]
+REDUCTIONS: list[Any] = [
+    *({"kind": "strongest", "k": k} for k in [1, *NUMBERS]),
+    *({"kind": "cells", "pooled": "max", "max_cells": size} for size in [1, *NUMBERS]),
+    *({"kind": "cells", "pooled": "mean", "length": length} for length in [1, 256, *NUMBERS]),
+    *(
+        {"kind": "strongest", "k": 1, "leave_out": left_out}
+        for left_out in (["special"] * 1000, [*range(TOKENS)], ["x"], [10**30], [1.5])
+    ),
+    *({"kind": "strongest", "k": 1, "pair": pair} for pair in ("a-b", "x")),
+    *({"kind": kind} for kind in ("lost", "x", 1, *NUMBERS)),
+]
 # Values of each argument. The first value is valid and is used most often.
 POOLS: dict[str, list[Any]] = {
     "stack": ["self", "cross", ""],
-    **{name: [1, *NUMBERS] for name in ("k", "size", "queries")},
+    "queries": [1, *NUMBERS],
+    "size": [1, *NUMBERS],
+    "reduce": [None, *REDUCTIONS],
     "pattern": ["previous token", "induction", "entropy"],
     "heads": LISTS,
     "layers": LISTS,
-    "rows": [*RANGES, None],
-    "columns": [*RANGES, None],
+    "rows": RANGES,
+    "columns": RANGES,
     "keys": RANGES,
     "precision": ["uint8", "float32", "float64"],
-    "pooled": ["mean", "max"],
     "combine": ["separate", "mean", "max"],
-    "pair": ["all", "a-b", "x"],
-    "leave_out": [[], ["special"] * 1000, [*range(TOKENS)], ["x"], [10**30], [1.5]],
     # Other methods run in a separate process, and are not tested here.
     "method": ["pca", "x"],
     "placing": [PLACING, {}, PLACING | {"scaling": "x"}],
@@ -167,15 +179,15 @@ def test_the_cost_of_a_reply_is_bounded(
 
 LAYER = {"stack": "self", "layer": 0}
 BLOCK = LAYER | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS], "columns": [0, 1]}
-STRONGEST = LAYER | {"k": 1, "combine": "mean", "leave_out": [], "pair": "all"}
+WHOLE = BLOCK | {"columns": [0, TOKENS]}
 
 
 @pytest.mark.parametrize(
     ("server_name", "name", "request_arguments"),
     [
-        ("long", "block", BLOCK),
-        ("long", "maps", BLOCK | {"heads": [0], "size": TOKENS}),
-        ("long", "strongest", STRONGEST | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS]}),
+        ("long", "read", BLOCK),
+        ("long", "read", BLOCK | {"heads": [0], **cells(TOKENS)}),
+        ("long", "read", WHOLE | {"combine": "mean", **strongest(1)}),
         ("long", "scores", {"stack": "self", "pattern": "induction"}),
     ],
 )
@@ -205,19 +217,20 @@ def test_work_in_steps_gives_the_same_as_at_once() -> None:
     """The result of many steps equals the formula, although other requests run in between."""
     record = long_record(900, heads=24, key_heads=24)
     server, weights = RecordServer(record), weights_of(record.stack().attention(0))
-    heads = [*range(24)]
+    whole = LAYER | {"heads": [*range(24)], "rows": [0, 900], "columns": [0, 900]}
     requests: dict[str, Any] = {
-        "block": LAYER | {"heads": heads, "rows": [0, 900], "columns": [3, 14]},
-        "maps": LAYER | {"heads": heads, "size": 30},
-        "strongest": STRONGEST | {"heads": heads, "rows": [0, 900], "k": 3},
+        "block": whole | {"columns": [3, 14]},
+        "maps": whole | cells(30),
+        "strongest": whole | {"combine": "mean"} | strongest(3),
         "scores": {"stack": "self", "pattern": "first token"},
     }
+    kinds = {"scores": "scores"}
     received: dict[str, list[Reply]] = {name: [] for name in requests}
     waiting = dict(requests)
     while waiting:
         # Repeat the unfinished requests in turn, as a view does.
         for name, request_arguments in list(waiting.items()):
-            received[name].append(server.reply(name, request_arguments))
+            received[name].append(server.reply(kinds.get(name, "read"), request_arguments))
             if "pending" not in received[name][-1].header:
                 del waiting[name]
     assert min(map(len, received.values())) > 2
@@ -226,9 +239,9 @@ def test_work_in_steps_gives_the_same_as_at_once() -> None:
     largest = [value for _, value in last["maps"].header["largest"]]
     assert_allclose(largest, weights.max(axis=(1, 2)), atol=1e-6)
     assert_allclose(last["scores"].header["scores"][0], weights[:, :, 0].mean(axis=1), atol=1e-5)
-    # The data has the keys of all rows (900 x 3), and then the weights of these keys.
-    strongest = np.frombuffer(last["strongest"].data or b"", "<f4")[2700:5400].reshape(900, 3)
-    assert_allclose(strongest, -np.sort(-weights.mean(axis=0))[:, :3], atol=1e-6)
+    # A row has three keys, their weights, and three sums.
+    top = decode(last["strongest"])[0, :, 3:6]
+    assert_allclose(top, -np.sort(-weights.mean(axis=0))[:, :3], atol=1e-6)
 
 
 @pytest.mark.usefixtures("counted")
@@ -240,18 +253,18 @@ def test_replies_that_nobody_awaits_are_dropped() -> None:
     ]
     server = RecordServer(record)
     for request in requests:
-        pending = server.reply("block", request).header["pending"]
+        pending = server.reply("read", request).header["pending"]
     # One request more than `MAX_PENDING` was sent, so the last one has to wait.
     assert (pending["progress"], pending["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
     # After another request is cancelled, work on the last request starts.
-    server.cancel("block", requests[0])
-    assert server.reply("block", requests[-1]).header["pending"]["progress"] > 0
+    server.cancel("read", requests[0])
+    assert server.reply("read", requests[-1]).header["pending"]["progress"] > 0
     # A closed browser does not cancel its requests. If they are not repeated, they are dropped, and
     # the last request gets its reply.
     server = RecordServer(record)
     for request in requests[:-1]:
-        server.reply("block", request)
-    turns = list(replies(server, "block", requests[-1]))
+        server.reply("read", request)
+    turns = list(replies(server, "read", requests[-1]))
     assert turns[0].header["pending"]["progress"] == 0.0
     assert turns[-1].header["shape"] == (1, 4000 - last_row, 9)

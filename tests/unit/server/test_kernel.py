@@ -41,8 +41,8 @@ class Browser:
 
 def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
     browser = Browser()
-    browser.ask("tab-1", "block", BLOCK)
-    expected = RecordServer(given_record()).reply("block", BLOCK)
+    browser.ask("tab-1", "read", BLOCK)
+    expected = RecordServer(given_record()).reply("read", BLOCK)
     assert browser.received == [
         ({"attnviz": "reply", "id": "tab-1", "header": expected.header}, [expected.data])
     ]
@@ -52,8 +52,8 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("block", BLOCK | {"layer": 7}, "layer=7: stack 'self' has layers 0, 1"),
-        ("block", [1], "request 'block': Expected `object`, got `array`"),
+        ("read", BLOCK | {"layer": 7}, "layer=7: stack 'self' has layers 0, 1"),
+        ("read", [1], "request 'read': Expected `object`, got `array`"),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
         ("", {}, "request '' is unknown. The attnviz of the kernel may be older than the view."),
     ],
@@ -81,7 +81,7 @@ def test_errors_of_any_type_are_sent_and_the_next_request_is_answered(
     browser = Browser(RecordServer(given_record(), page=fail))
     browser.ask("1", "page", {"part": 0, "state": {}})
     assert browser.error().startswith(expected)
-    browser.ask("2", "block", BLOCK)
+    browser.ask("2", "read", BLOCK)
     assert browser.received[1][0]["attnviz"] == "reply"
 
 

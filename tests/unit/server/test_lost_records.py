@@ -32,7 +32,7 @@ def test_the_file_of_a_record_may_be_deleted_or_replaced(tmp_path: Path, replace
         (tmp_path / "short").replace(path)
     else:
         path.unlink()
-    reply = RecordServer(record).reply("block", BLOCK)
+    reply = RecordServer(record).reply("read", BLOCK)
     np.testing.assert_allclose(decode(reply)[0], weights, atol=1e-6)
 
 
@@ -53,7 +53,7 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, kind: str) -> None:
     os.truncate(path, 1000)
     message = "was truncated after the record was loaded from it"
     with pytest.raises(OSError, match=message):
-        RecordServer(record).reply("block", BLOCK)
+        RecordServer(record).reply("read", BLOCK)
     for value in (record, view):
         with pytest.raises(OSError, match=message):
             value.save(tmp_path / "saved.html")

@@ -14,9 +14,10 @@ from attnviz.record import rows as sampled
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.pooling import pool_max
 from attnviz.record.stack import AttentionStack
+from attnviz.server.cells import Cells, pool_on_device
 from attnviz.server.codec import decode
-from attnviz.server.maps import encode_maps, pool_on_device
-from attnviz.server.server import RecordServer
+from attnviz.server.protocol import Reply
+from attnviz.server.weights import Weights
 from unit.formulas import equal_cells, weights_of
 from unit.layers import (
     HEADS,
@@ -30,6 +31,11 @@ from unit.layers import (
     stacks,
 )
 from unit.long_records import long_record
+from unit.selected import selected
+
+
+def maps_of(weights: Weights, size: int) -> Reply:
+    return Cells(pooled="max", max_cells=size).reply(weights)
 
 
 @given(st.data(), st.integers(1, 30), heads_lists)
@@ -39,7 +45,7 @@ def test_maps_show_the_largest_number_of_each_cell(
     stack = data.draw(stacks())
     rows = data.draw(ranges(len(stack.query_tokens)))
     columns = data.draw(ranges(len(stack.key_tokens)))
-    maps = encode_maps(stack, LAYER, size, heads=heads, rows=rows, columns=columns)
+    maps = maps_of(selected(stack, LAYER, heads, rows, columns), size)
     header = maps.header
     assert "sampled" not in header
     numbers = numbers_of(stack)
@@ -75,17 +81,15 @@ def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share(
     tokens, size = 600, 8
     monkeypatch.setattr(sampled, "_MAX_ENTRIES", tokens * tokens - 1)
     record = long_record(tokens, heads=4)
-    maps = encode_maps(record.stack(), 0, size, heads=[1, 3])
+    maps = maps_of(selected(record.stack(), 0, [1, 3]), size)
     queries = maps.header["sampled"]
     assert [query // (tokens // size) for query in queries] == [*range(size)]
     weights = weights_of(record.stack().attention(0))[[1, 3]][:, queries]
     expected = weights.reshape(2, size, size, -1).max(axis=3)
     assert_allclose(decode(maps), expected, atol=maps.header["error"] + 1e-6)
     # The reply lists the sampled queries. If all pairs of the range are computed, it has no list.
-    request = {"stack": "self", "layer": 0, "size": size}
-    assert RecordServer(record).reply("maps", request).header["sampled"] == queries
-    part = request | {"rows": [0, 100], "columns": [0, 100]}
-    assert "sampled" not in RecordServer(record).reply("maps", part).header
+    part = selected(record.stack(), 0, [1], slice(0, 100), slice(0, 100))
+    assert "sampled" not in maps_of(part, size).header
 
 
 @pytest.mark.gpu
@@ -95,7 +99,7 @@ def test_maps_are_pooled_on_the_device() -> None:
     assert isinstance(layer, QueryKeyAttention)
     on_device = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
     stack = AttentionStack("self", {0: on_device}, record.stack().query_tokens)
-    maps = encode_maps(stack, 0, 32, heads=[1])
+    maps = maps_of(selected(stack, 0, [1]), 32)
     assert "sampled" not in maps.header
     weights = record.stack().weights(layer=0, head=1)
     assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header["error"])

@@ -89,17 +89,19 @@ HEAD: dict[str, Any] = {"stack": "self", "layer": 0, "head": 0}
 ROWS: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0], "rows": [0, 4]}
 RECORD_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
-    "block": ROWS | {"columns": [0, 3]},
-    "maps": {"stack": "self", "layer": 0, "size": 4},
-    "strongest": ROWS | {"k": 2, "combine": "mean", "leave_out": ["first"], "pair": "all"},
-    "tile": {"stack": "self", "layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0}
-    | {"pooled": "max"},
-    "lost": {"stack": "self", "layer": 0, "heads": [0], "query": 3},
+    "read": ROWS | {"columns": [0, 3]},
     "scores": {"stack": "self", "pattern": "first token"},
     "vectors": HEAD | {"token": 3, "keys": [0, 4]},
     "image": {"index": 0},
     "page": {"part": 0, "state": {}},
 }
+#: Reductions of a read.
+REDUCTIONS: list[dict[str, Any]] = [
+    {"kind": "cells", "pooled": "max", "max_cells": 4},
+    {"kind": "cells", "pooled": "mean", "length": 2},
+    {"kind": "strongest", "k": 2, "leave_out": ["first"], "pair": "all"},
+    {"kind": "lost"},
+]
 CORPUS_HEAD = HEAD | {"layer": 2}
 CORPUS_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
@@ -154,3 +156,6 @@ def test_replies_are_of_the_declared_types(
     assert set(requests.classes) - set(arguments_by_name) <= {"intervene", "changed", "edge"}
     for name, arguments in arguments_by_name.items():
         assert_declared(requests.headers[name], server.reply(name, arguments).header)
+    for reduce in REDUCTIONS if requests is RECORD_REQUESTS else []:
+        asked = RECORD_ASKED["read"] | {"reduce": reduce, "combine": "mean"}
+        assert_declared(requests.headers["read"], server.reply("read", asked).header)

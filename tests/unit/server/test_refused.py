@@ -14,6 +14,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import check_heads
 from attnviz.server.server import RecordServer
 from unit.records import vectors, words
+from unit.selected import cells, strongest
 
 TOKENS = 5
 
@@ -30,39 +31,50 @@ def record() -> AttentionRecord:
 
 
 VALID: dict[str, dict[str, Any]] = {
-    "block": {"layer": 0, "heads": [0], "rows": [0, 5], "columns": [0, 5]},
-    "maps": {"layer": 0, "size": 4},
-    "strongest": {"layer": 0, "heads": [0], "rows": [0, 5], "k": 2, "combine": "mean"}
-    | {"leave_out": [], "pair": "all"},
-    "tile": {"layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0, "pooled": "mean"},
+    "read": {"layer": 0, "heads": [0], "rows": [0, 5], "columns": [0, 5]},
     "vectors": {"layer": 0, "head": 0, "token": 0, "keys": [0, 5]},
     "page": {"part": 0, "state": {}},
 }
+
+
+BROKEN: dict[str, Any] = {"layer": 1, "heads": [0, 2]}
+MEAN = {"combine": "mean"}
+
+
+def of_length(length: int, **more: int) -> dict[str, Any]:
+    return {"reduce": {"kind": "cells", "pooled": "mean", "length": length, **more}}
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "kind", "message"),
     [
         ("rollout", {}, ValueError, "request 'rollout' is unknown"),
-        ("block", {"stack": "decoder"}, KeyError, "stack='decoder': this record has 'self'"),
-        ("block", {"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
-        ("block", {"heads": [0, 3]}, IndexError, "head=3: layer 0 of .* has heads 0 to 2"),
-        ("block", {"heads": []}, ValueError, "heads is empty. Pass at least one head"),
-        ("block", {"heads": [0, -3]}, ValueError, "must not contain duplicates"),
-        ("block", {"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must .* 0 <= start < stop <= 5"),
-        ("block", {"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must satisfy"),
-        ("block", {"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must satisfy"),
-        ("maps", {"size": 0}, ValueError, "size=0 must be at least 1"),
-        ("maps", {"layer": 1}, ValueError, "some weights are NaN or infinite"),
-        ("strongest", {"layer": 1, "heads": [2]}, ValueError, "NaN or infinite"),
-        ("strongest", {"k": 0}, ValueError, "k=0 must be at least 1"),
-        ("strongest", {"pair": "a-c"}, ValueError, "Invalid enum value 'a-c' - at `pair`"),
-        ("strongest", {"leave_out": [6]}, ValueError, "leave_out=6 must be"),
-        ("strongest", {"leave_out": ["last"]}, ValueError, "leave_out='last' must be"),
-        ("tile", {"layer": 1, "heads": [0, 2]}, ValueError, "mean of heads 0, 2: some .* NaN"),
-        ("tile", {"level": 25}, ValueError, "level=25 must be from 0 to 24"),
-        ("tile", {"row": 1}, ValueError, "row=1 must be from 0 to 0 at level 0"),
-        ("tile", {"column": -1}, ValueError, "column=-1"),
+        ("read", {"stack": "decoder"}, KeyError, "stack='decoder': this record has 'self'"),
+        ("read", {"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
+        ("read", {"heads": [0, 3]}, IndexError, "head=3: layer 0 of .* has heads 0 to 2"),
+        ("read", {"heads": []}, ValueError, "heads is empty. Pass at least one head"),
+        ("read", {"heads": [0, -3]}, ValueError, "must not contain duplicates"),
+        ("read", {"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must .* 0 <= start < stop <= 5"),
+        ("read", {"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must satisfy"),
+        ("read", {"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must satisfy"),
+        ("read", {"combine": "sum"}, ValueError, "Invalid enum value 'sum' - at `combine`"),
+        ("read", {"reduce": {"kind": "sum"}}, ValueError, "Invalid value 'sum' - at `reduce.kind`"),
+        ("read", cells(0), ValueError, "max_cells=0 must be at least 1"),
+        ("read", cells(4) | BROKEN, ValueError, "some weights are NaN or infinite"),
+        ("read", strongest(2) | BROKEN, ValueError, "NaN or infinite"),
+        ("read", strongest(0), ValueError, "k=0 must be at least 1"),
+        (
+            "read",
+            strongest(2, pair="a-c"),
+            ValueError,
+            "Invalid enum value 'a-c' - at `reduce.pair`",
+        ),
+        ("read", strongest(2, leave_out=[6]), ValueError, "leave_out=6 must be"),
+        ("read", strongest(2, leave_out=["last"]), ValueError, "leave_out='last' must be"),
+        ("read", MEAN | BROKEN, ValueError, "mean of heads 0, 2: some .* NaN"),
+        ("read", MEAN | BROKEN | cells(2), ValueError, "mean of heads 0, 2: some .* NaN"),
+        ("read", of_length(2**25), ValueError, "length=33554432 must be from 1 to 16777216"),
+        ("read", of_length(1, max_cells=2), ValueError, "pass length or max_cells, and not both"),
         ("vectors", {"head": 3}, IndexError, "head=3: .* has heads 0 to 2"),
         ("vectors", {"token": 5}, IndexError, "token=5.* 0 to 4"),
         ("vectors", {"keys": [0, 6]}, ValueError, "stop <= 5"),
@@ -99,8 +111,8 @@ def test_a_head_that_is_repeated_a_million_times_is_looked_up_once(
 
 def test_a_head_of_nan_is_named_and_others_are_sent() -> None:
     server = RecordServer(record())
-    request = {"stack": "self"} | VALID["block"] | {"layer": 1}
-    server.reply("block", request)
+    request = {"stack": "self"} | VALID["read"] | {"layer": 1}
+    server.reply("read", request)
     message = r"stack 'self', layer 1, heads 1, 2: some weights are NaN .*include_layers"
     with pytest.raises(ValueError, match=message):
-        server.reply("block", request | {"heads": [1, 2]})
+        server.reply("read", request | {"heads": [1, 2]})

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 from attnviz.analysis import measures_of
 from attnviz.record.attention import QueryKeyAttention
@@ -20,14 +18,12 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server import pending_replies
-from attnviz.server.codec import decode
 from attnviz.server.description import describe
 from attnviz.server.images import average_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import report
 from unit.complete_replies import joined_reply
-from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.records import (
     captured_record,
     given_record,
@@ -84,23 +80,6 @@ def test_a_long_text_is_described_in_parts() -> None:
         server.reply("describe", {"part": reply.header["parts"]})
 
 
-@given(st.data(), heads_lists, st.sampled_from(["float32", "uint8"]))
-def test_blocks_are_slices_of_the_weights(
-    data: st.DataObject, heads: list[int], precision: str
-) -> None:
-    stack = data.draw(stacks())
-    rows = data.draw(ranges(len(stack.query_tokens)))
-    columns = data.draw(ranges(len(stack.key_tokens)))
-    request = {"stack": "self", "layer": LAYER, "heads": heads, "precision": precision}
-    request |= {"rows": [rows.start, rows.stop], "columns": [columns.start, columns.stop]}
-    reply = RecordServer(AttentionRecord({"self": stack})).reply("block", request)
-    expected = numbers_of(stack)[heads, rows, columns]
-    assert reply.header["shape"] == expected.shape
-    error = reply.header["error"] + error_of(stack.attention(LAYER))
-    assert_allclose(decode(reply), expected, atol=error)
-    json.dumps(reply.header, allow_nan=False)
-
-
 def test_a_reply_is_at_most_a_megabyte() -> None:
     attention = QueryKeyAttention(vectors(2, 500, 2), vectors(1, 1100, 2, seed=1), 1.0)
     tokens = Tokens.of(["a"] * 500), Tokens.of(["b"] * 1100)
@@ -108,11 +87,11 @@ def test_a_reply_is_at_most_a_megabyte() -> None:
         AttentionRecord({"self": AttentionStack("self", {1: attention}, *tokens)})
     )
     block = BLOCK | {"heads": [0, 1], "rows": [0, 500]}
-    data = server.reply("block", block | {"columns": [0, 250]}).data
+    data = server.reply("read", block | {"columns": [0, 250]}).data
     assert data is not None
     assert len(data) == MAX_REPLY_BYTES
     with pytest.raises(ValueError, match="a block have 1004000 bytes, more than the 1000000"):
-        server.reply("block", block | {"columns": [0, 251]})
+        server.reply("read", block | {"columns": [0, 251]})
 
 
 class Pages:

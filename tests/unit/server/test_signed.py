@@ -19,6 +19,7 @@ from attnviz.server.server import RecordServer
 from models.counting import LiveTensors
 from unit.layers import LAYER, stack_of
 from unit.records import difference_record, vectors
+from unit.selected import strongest
 
 
 def test_a_signed_stack_is_described() -> None:
@@ -62,14 +63,13 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
     stack = stack_of(DifferenceAttention(*sides), signed=True)
     server = RecordServer(AttentionRecord({"self": stack}))
     request: dict[str, Any] = {"stack": "self", "layer": LAYER, "heads": [0]}
+    request |= {"rows": [0, count], "columns": [0, count]}
     last = [count - 4, count]
     with LiveTensors() as tensors:
-        estimate = server.reply(
-            "tile", request | {"level": 9, "row": 0, "column": 0, "pooled": "mean"}
-        )
-        block = server.reply("block", request | {"rows": last, "columns": last})
-        strongest = {"rows": last, "k": 2, "combine": "mean", "leave_out": [], "pair": "all"}
-        server.reply("strongest", request | strongest)
+        coarse = {"reduce": {"kind": "cells", "pooled": "mean", "length": 512}}
+        estimate = server.reply("read", request | coarse)
+        block = server.reply("read", request | {"rows": last, "columns": last})
+        server.reply("read", request | {"rows": last} | strongest(2))
     # The sampling interval of one attention would be 256. A difference computes two attentions, so
     # its interval is twice as long.
     assert estimate.header["sampling_interval"] == 512

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,28 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 import attnviz.record.softmax
 import attnviz.server.row_normalizers
 import attnviz.server.strongest
-from attnviz.record.stack import AttentionStack
-from attnviz.server.strongest import Strongest, find_strongest_keys
-from unit.formulas import Floats, weights_of
+from attnviz.server.strongest import Strongest, StrongestKeys, find_strongest_keys
+from attnviz.server.weights import Combine
+from unit.formulas import Floats, combined, weights_of
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.records import captured_record
+from unit.selected import selected
 
 
-def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
-    return find_strongest_keys(stack, **options)
-
-
-def combined(numbers: Floats, combine: str) -> Floats:
-    """Combine the heads of an array (heads, queries, keys). "separate" returns the array itself."""
-    if combine == "separate":
-        return numbers
-    if combine == "mean":
-        return np.asarray(numbers.mean(axis=0, keepdims=True))
-    largest = np.abs(numbers).argmax(axis=0)[None]
-    return np.take_along_axis(numbers, largest, axis=0)
-
-
-def assert_strongest(strongest: Strongest, included: Floats, k: int, error: float) -> None:
+def assert_strongest(strongest: StrongestKeys, included: Floats, k: int, error: float) -> None:
     """Compare the strongest keys with the `k` largest absolute numbers of each row."""
     sizes = -np.sort(-np.abs(included), axis=2)[:, :, :k]
     assert_allclose(np.abs(strongest.weights), sizes, atol=error)
@@ -50,21 +35,22 @@ def assert_strongest(strongest: Strongest, included: Floats, k: int, error: floa
 
 @given(st.data(), st.sampled_from(["separate", "mean", "max"]), heads_lists, st.integers(1, 25))
 def test_strongest_keys_and_sums_are_those_of_complete_rows(
-    data: st.DataObject, combine: str, heads: list[int], k: int
+    data: st.DataObject, combine: Combine, heads: list[int], k: int
 ) -> None:
     stack = data.draw(stacks())
     num_keys = len(stack.key_tokens)
     rows = data.draw(ranges(len(stack.query_tokens)))
     left_out = data.draw(st.sets(st.integers(0, num_keys - 1), max_size=4))
-    leave_out = ["first" if key == 0 else key for key in left_out]
+    leave_out: list[str | int] = ["first" if key == 0 else key for key in left_out]
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):
             # With these small limits, a few weights are computed at a time, as for long texts.
             patch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
             patch.setattr(attnviz.server.strongest, "_MAX_WEIGHTS", 20)
             patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 12)
-        strongest = strongest_keys(
-            stack, layer=LAYER, heads=heads, rows=rows, k=k, combine=combine, leave_out=leave_out
+        strongest = find_strongest_keys(
+            selected(stack, LAYER, heads, rows, combine=combine),
+            Strongest(k=k, leave_out=tuple(leave_out)),
         )
     matrices = combined(numbers_of(stack)[heads], combine)[:, rows]
     included = matrices.copy()
@@ -82,14 +68,9 @@ def test_strongest_keys_and_sums_are_those_of_complete_rows(
 def test_a_pair_selects_the_keys_of_one_text() -> None:
     stack = captured_record().stack("self").only([2])
     weights = weights_of(stack.attention(2))
-    strongest = strongest_keys(
-        stack,
-        layer=2,
-        heads=range(4),
-        rows=slice(0, 6),
-        k=3,
-        pair="b-a",
-        leave_out=["special"],
+    strongest = find_strongest_keys(
+        selected(stack, 2, range(4), slice(0, 6)),
+        Strongest(k=3, pair="b-a", leave_out=("special",)),
     )
     first_text = np.zeros_like(weights)
     first_text[:, :, 1:3] = weights[:, :, 1:3]

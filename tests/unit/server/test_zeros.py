@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, ChosenMask, PackedMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -53,9 +53,10 @@ def kinds_in(numbers: NDArray[np.float32]) -> list[list[str]]:
     return [[kind(number) for number in row] for row in numbers]
 
 
-def reply(stack: AttentionStack, request: str, **arguments: Any) -> NDArray[np.float32]:
+def read(stack: AttentionStack, **arguments: Any) -> NDArray[np.float32]:
     server = RecordServer(AttentionRecord({"self": stack}))
-    return decode(server.reply(request, {"stack": "self", "layer": LAYER, **arguments}))
+    whole = {"stack": "self", "layer": LAYER, "rows": [0, N], "columns": [0, N]}
+    return decode(server.reply("read", whole | arguments))
 
 
 @pytest.mark.parametrize("per_head", [False, True])
@@ -65,7 +66,7 @@ def test_a_block_tells_masked_left_out_and_small_weights_apart(
     scale: float, *, per_head: bool
 ) -> None:
     attention, chosen = chooses(per_head=per_head, scale=scale)
-    block = reply(stack_of(attention), "block", heads=[2, 0], rows=[1, N], columns=[0, N - 1])
+    block = read(stack_of(attention), heads=[2, 0], rows=[1, N], columns=[0, N - 1])
     for matrix, head in zip(block, [2, 0], strict=True):
         expected = [
             [kind_of(CAUSAL[q, k] & chosen[head, q, k], CAUSAL[q, k]) for k in range(N - 1)]
@@ -82,9 +83,9 @@ def test_a_cell_is_left_out_if_all_its_pairs_that_are_not_masked_are(
     heads: list[int], pooled: str, level: int, *, per_head: bool
 ) -> None:
     attention, chosen = chooses(per_head=per_head)
-    corner = {"level": level, "row": 0, "column": 0}
-    [cells] = reply(stack_of(attention), "tile", heads=heads, pooled=pooled, **corner)
     size = 2**level
+    reduce = {"kind": "cells", "pooled": pooled, "length": size}
+    [cells] = read(stack_of(attention), heads=heads, combine="mean", reduce=reduce)
     starts = range(0, N, size)
     allowed = (CAUSAL & chosen[heads]).any(axis=0)
     parts = [[(slice(q, q + size), slice(k, k + size)) for k in starts] for q in starts]
@@ -94,7 +95,7 @@ def test_a_cell_is_left_out_if_all_its_pairs_that_are_not_masked_are(
 
 def test_other_stacks_have_zeros_of_one_kind() -> None:
     attention = replace(chooses()[0], mask=BandMask(None, 0))
-    block = reply(stack_of(attention), "block", heads=[0], rows=[0, N], columns=[0, N])
+    block = read(stack_of(attention), heads=[0])
     assert_array_equal(block[0] == 0, ~CAUSAL)
     assert not np.signbit(block).any()
     described = RecordServer(AttentionRecord({"self": stack_of(attention)})).reply("describe", {})
@@ -107,16 +108,15 @@ def test_the_lost_weight_is_that_of_the_dense_softmax() -> None:
     assert server.reply("describe", {}).header["stacks"][0]["chooses_keys"] is True
     dense = weights_of(replace(attention, mask=BandMask(None, 0)))
     expected = (dense * ~chosen).sum(axis=2)
-    asked = {"stack": "self", "layer": LAYER, "heads": [3, 1], "query": 6}
-    lost = server.reply("lost", asked).header["lost"]
-    assert_allclose(lost, expected[[3, 1], 6], atol=weights_error(attention))
+    lost = read(stack_of(attention), heads=[3, 1], rows=[6, 8], reduce={"kind": "lost"})
+    assert_allclose(lost[..., 0], expected[[3, 1], 6:8], atol=weights_error(attention))
     row = {"stack": "self", "layer": LAYER, "head": 3, "token": 6, "keys": [0, N]}
     header = server.reply("vectors", row).header
-    assert header["lost"] == pytest.approx(lost[0])
+    assert header["lost"] == pytest.approx(lost[0, 0, 0])
     assert header["num_left_out"] == (CAUSAL[6] & ~chosen[3, 6]).sum()
 
 
 def test_a_layer_without_queries_and_keys_has_no_lost_weight() -> None:
-    record = AttentionRecord.from_weights(np.ones((1, 1, 1, 1)), ["a"])
-    asked = {"stack": "self", "layer": 0, "heads": [0], "query": 0}
-    assert RecordServer(record).reply("lost", asked).header == {"lost": []}
+    weights = StoredWeights(torch.ones(1, 1, 1))
+    ask = {"rows": [0, 1], "columns": [0, 1], "reduce": {"kind": "lost"}}
+    assert read(stack_of(weights), heads=[0], **ask).shape == (1, 1, 0)

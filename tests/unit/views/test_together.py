@@ -46,9 +46,7 @@ class ViewWithBrowser:
         for number in range(times):
             layer, head = number % 2, number % HEADS
             identifier = f"{layer}-{head}-{number}"
-            message = self.ask(
-                identifier, "block", stack="self", layer=layer, heads=[head], **pairs
-            )
+            message = self.ask(identifier, "read", stack="self", layer=layer, heads=[head], **pairs)
             header, [data] = message["header"], self.received[identifier][1]
             actual = decode(Reply(header, data))[0]
             expected = weights_of(self.view.record.stack().attention(layer))[head]

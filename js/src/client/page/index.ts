@@ -6,32 +6,28 @@
 
 import { LruCache } from "../lru-cache";
 import type {
-  BlockRequest,
-  Combine,
+  Cells,
+  CellsHeader,
   Description,
   EmbeddedShare,
   ImageHeader,
   ImageRequest,
   LiveRequest,
-  LostRequest,
-  MapsHeader,
-  MapsRequest,
-  Pooled,
+  Range,
+  ReadRequest,
   RecordReplies,
   RecordRequests,
   ScoresRequest,
   StackDescription,
-  StrongestRequest,
-  TileRequest,
+  Strongest,
   VectorsRequest,
 } from "../protocol";
-import { strongestOf, strongestReply, tokenFilter } from "../requests/strongest";
-import { larger } from "../signs";
+import { tokenFilter } from "../requests/strongest";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
+import { blockOf, cellsOf, parts, type ReadRow, rowsOf, runs, strongestOf } from "./reductions";
 import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
 import { checkFormat, inflatedText } from "./texts";
-import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import {
   ALL_SCORED,
   type ChosenKeys,
@@ -95,6 +91,9 @@ export interface PageData {
  */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 
+/** Largest rounding error of a number from 0 to 1 in half precision, such as a lost weight. */
+const HALF_ERROR = 2 ** -12;
+
 /** Maximum size of the cache in bytes. A layer that was dropped is inflated again on request. */
 const CACHE_BYTES = 64_000_000;
 
@@ -114,12 +113,8 @@ export class PageTransport implements Transport {
   readonly #layers = new LruCache<Promise<{ bytes: number }>>(CACHE_BYTES);
   readonly #handlers: Handlers = {
     describe: () => ({ header: this.#description(), data: null }),
-    block: async (args) => blockReply(await this.#rows(args), args),
-    maps: (args) => this.#maps(args),
-    tile: (args) => this.#tile(args),
-    lost: (args) => this.#lost(args),
+    read: (args) => this.#read(args),
     scores: (args) => this.#scores(args),
-    strongest: (args) => this.#strongest(args),
     vectors: (args) => this.#vectorsOfRow(args),
     image: (args) => this.#image(args),
   };
@@ -183,12 +178,6 @@ export class PageTransport implements Transport {
     );
   }
 
-  async #lost({ heads, query, ...key }: LostRequest): Promise<PageReply<"lost">> {
-    const chosen = await this.#chosen(key);
-    const lost = chosen ? heads.map((head) => chosen.lost(head, query)) : [];
-    return { header: { lost }, data: null };
-  }
-
   #vectors(key: LayerKey): Promise<LayerVectors> {
     return this.#cached("vectors", key, async () => {
       this.#savedHeader ??= readHeader(this.#saved);
@@ -220,44 +209,78 @@ export class PageTransport implements Transport {
     return { ...description, stacks };
   }
 
-  async #maps(request: MapsRequest): Promise<PageReply<"maps">> {
+  async #read(request: ReadRequest): Promise<PageReply<"read">> {
+    const { heads, rows, columns, reduce, combine = "separate" } = request;
+    if (reduce?.kind === "lost") {
+      const chosen = await this.#chosen(request);
+      const queries = Array.from({ length: rows[1] - rows[0] }, (_, i) => rows[0] + i);
+      const lost = heads.map((head) =>
+        Float32Array.from(chosen ? queries : [], (query) => chosen?.lost(head, query) ?? 0),
+      );
+      return replyOf({ maximum: 1, error: HALF_ERROR }, lost, [queries.length, chosen ? 1 : 0]);
+    }
+    const small = reduce?.kind === "cells" ? this.#smallMaps(request, reduce) : undefined;
+    if (small) {
+      const maps = await this.#cached("maps", request, () => readRows(small));
+      const [, numRows, numColumns] = maps.shape;
+      const cells = heads.map((head) =>
+        blockOf(rowsOf(maps, [head], "separate", 0), [0, numRows], numColumns),
+      );
+      return replyOf(maps, cells, [numRows, numColumns]);
+    }
+    const weights = await this.#rows(request);
+    const groups = combine === "separate" ? heads.map((head) => [head]) : [heads];
+    const [width, reduced] = this.#reduction(request, reduce);
+    const matrices = groups.map((group) => reduced(rowsOf(weights, group, combine, columns[0])));
+    return replyOf(weights, matrices, [(matrices[0]?.length ?? 0) / width, width]);
+  }
+
+  /** Return the number of columns of reduced matrices, and the function that reduces a matrix. */
+  #reduction(
+    { stack: name, rows, columns }: ReadRequest,
+    reduce: Cells | Strongest | undefined,
+  ): [number, (read: ReadRow) => Float32Array] {
+    const numColumns = columns[1] - columns[0];
+    switch (reduce?.kind) {
+      case undefined:
+        return [numColumns, (read) => blockOf(read, rows, numColumns)];
+      case "cells": {
+        const { length, max_cells: maxCells = 1, pooled } = reduce;
+        const split = (range: Range): number[] =>
+          length === undefined ? parts(range, maxCells) : runs(range, length);
+        const starts = { rows: split(rows), columns: split(columns) };
+        return [starts.columns.length - 1, (read) => cellsOf(read, starts, pooled)];
+      }
+      case "strongest": {
+        const { stacks } = this.#data.description;
+        const stack = stacks.find((entry) => entry.name === name) as StackDescription;
+        const queries = stack.query_tokens;
+        const sides = { queries, keys: stack.key_tokens ?? queries };
+        const filter = tokenFilter(sides, reduce.leave_out ?? [], reduce.pair ?? "all");
+        const k = Math.min(reduce.k, numColumns);
+        return [2 * k + 3, (read) => strongestOf(read, rows, columns, k, filter)];
+      }
+    }
+  }
+
+  /** Return the small maps of a layer if they answer a request, or undefined if others do. */
+  #smallMaps(request: ReadRequest, { max_cells: maxCells }: Cells): EmbeddedRows | undefined {
     const { blocks, maps, embedded } = this.#data;
+    const small = findLayer(maps, request);
+    if (!small || maxCells === undefined) return undefined;
     const block = findLayer(blocks, request);
     const [numHeads, numRows, numColumns] = block?.shape ?? shapeOfVectors(this.#saved, request);
     const numWeights = numHeads * numRows * numColumns;
-    const smallMaps = findLayer(maps, request);
-    const isPart = request.rows !== undefined || request.columns !== undefined;
+    // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
+    const { rows, columns } = request;
+    const isPart = rows[1] - rows[0] < numRows || columns[1] - columns[0] < numColumns;
     // If the page has only the strongest weights of each row, maps that are pooled from them would
     // show which keys were chosen, and not the small weights. The embedded maps were pooled from
     // all weights.
     const canPool =
       embedded?.[request.stack]?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
-    const isFiner = smallMaps && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
-    // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
-    const needsPooling = !smallMaps || (numWeights > 0 && (isPart || (isFiner && canPool)));
-    const weights = needsPooling
-      ? await this.#rows(request)
-      : await this.#cached("maps", request, () => readRows(smallMaps));
-    const [count, rows, columns] = weights.shape;
-    const heads = request.heads ?? Array.from({ length: count }, (_, head) => head);
-    if (!needsPooling)
-      return blockReply(weights, { heads, rows: [0, rows], columns: [0, columns] });
-    const starts = {
-      rows: parts(request.rows ?? [0, rows], request.size),
-      columns: parts(request.columns ?? [0, columns], request.size),
-    };
-    const groups = heads.map((head) => [head]);
-    return pooledReply(weights, groups, starts, "max");
-  }
-
-  async #tile(request: TileRequest): Promise<PageReply<"tile">> {
-    const weights = await this.#rows(request);
-    const cellSize = 2 ** request.level;
-    const starts = {
-      rows: runs(tileRange(request.row, request.level, weights.shape[1]), cellSize),
-      columns: runs(tileRange(request.column, request.level, weights.shape[2]), cellSize),
-    };
-    return pooledReply(weights, [request.heads], starts, request.pooled);
+    const isFiner = maxCells > Math.max(small.shape[1], small.shape[2]);
+    return numWeights > 0 && (isPart || (isFiner && canPool)) ? undefined : small;
   }
 
   #scores(request: ScoresRequest): PageReply<"scores"> {
@@ -267,23 +290,6 @@ export class PageTransport implements Transport {
     if (!patternScores)
       throw new Error(`This page does not contain scores for “${request.pattern}”.`);
     return { header: patternScores, data: null };
-  }
-
-  async #strongest(request: StrongestRequest): Promise<PageReply<"strongest">> {
-    const { stacks } = this.#data.description;
-    const stack = stacks.find((entry) => entry.name === request.stack) as StackDescription;
-    const queries = stack.query_tokens;
-    const sides = { queries, keys: stack.key_tokens ?? queries };
-    const filter = tokenFilter(sides, request.leave_out, request.pair);
-    const weights = await this.#rows(request);
-    const numKeys = weights.shape[2];
-    const groups =
-      request.combine === "separate" ? request.heads.map((head) => [head]) : [request.heads];
-    const matrices = groups.map((heads) => {
-      const rowAt = combinedRows(weights, heads, request.combine);
-      return strongestOf(rowAt, request, numKeys, filter);
-    });
-    return strongestReply(matrices, request.rows, Math.min(request.k, numKeys));
   }
 
   async #image({ index }: ImageRequest): Promise<PageReply<"image">> {
@@ -297,79 +303,21 @@ function findLayer<T extends LayerKey>(entries: T[], { stack, layer }: LayerKey)
   return entries.find((entry) => entry.stack === stack && entry.layer === layer);
 }
 
-/**
- * Return a function that returns a row of weights: those of one head, or the mean or maximum of
- * several heads. The next call may overwrite the returned row.
- */
-function combinedRows(
-  weights: WeightRows,
-  heads: readonly number[],
-  combine: Combine,
-): (row: number) => Float32Array {
-  const combined = new Float32Array(weights.shape[2]);
-  const headRow = new Float32Array(weights.shape[2]);
-  return (row) => {
-    combined.fill(0);
-    if (combine !== "max") {
-      weights.add(heads, row, 0, combined);
-      return heads.length > 1 ? combined.map((value) => value / heads.length) : combined;
-    }
-    for (const head of heads) {
-      weights.add([head], row, 0, headRow.fill(0));
-      headRow.forEach((value, key) => {
-        combined[key] = larger(combined[key] as number, value);
-      });
-    }
-    return combined;
-  };
-}
-
-/** Return a reply with float32 values. Its maximum and error are those of the embedded weights. */
+/** Return a reply with matrices of one size. Their maximum and error are those of `weights`. */
 function replyOf(
-  weights: WeightRows,
-  values: Float32Array,
-  shape: [number, number, number],
-): Reply<MapsHeader> {
-  const { maximum, error, sampled } = weights;
-  const header: MapsHeader = { shape, encoding: "float32", maximum, error };
-  return { header: { ...header, ...(sampled && { sampled }) }, data: values };
-}
-
-/** Return a reply with the weights of heads for a range of queries and of keys. */
-function blockReply(
-  weights: WeightRows,
-  { heads, rows, columns }: Pick<BlockRequest, "heads" | "rows" | "columns">,
-): Reply<MapsHeader> {
-  const [top, bottom] = rows;
-  const [left, right] = columns;
-  const width = right - left;
-  const values = new Float32Array(heads.length * (bottom - top) * width);
-  let offset = 0;
-  for (const head of heads) {
-    for (let row = top; row < bottom; row++) {
-      weights.add([head], row, left, values.subarray(offset, offset + width));
-      offset += width;
-    }
-  }
-  return replyOf(weights, values, [heads.length, bottom - top, width]);
-}
-
-/**
- * Return a reply with one pooled matrix for each group of heads: the mean of the heads, pooled to
- * cells.
- */
-function pooledReply(
-  weights: WeightRows,
-  groups: readonly (readonly number[])[],
-  starts: Starts,
-  pooled: Pooled,
-): Reply<MapsHeader> {
-  const [numRows, numColumns] = [starts.rows.length - 1, starts.columns.length - 1];
-  const values = new Float32Array(groups.length * numRows * numColumns);
-  groups.forEach((heads, i) => {
-    values.set(pooledMean(weights, heads, starts, pooled), i * numRows * numColumns);
+  { maximum, error, sampled }: Pick<WeightRows, "maximum" | "error" | "sampled">,
+  matrices: readonly Float32Array[],
+  size: [number, number],
+): Reply<CellsHeader> {
+  const header: CellsHeader = {
+    ...{ shape: [matrices.length, ...size], encoding: "float32", maximum, error },
+    ...(sampled && { sampled }),
+  };
+  const values = new Float32Array(matrices.length * size[0] * size[1]);
+  matrices.forEach((matrix, i) => {
+    values.set(matrix, i * matrix.length);
   });
-  return replyOf(weights, values, [groups.length, numRows, numColumns]);
+  return { header, data: values };
 }
 
 /**

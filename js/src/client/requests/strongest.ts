@@ -7,98 +7,38 @@
  * example, it includes only keys in text b, and the view shows them only for queries in text a.
  *
  * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An
- * exported page finds them with `strongestOf`.
+ * exported page finds them with `strongestOf` (`page/reductions.ts`).
  */
 
-import { copiedBuffer } from "../codec";
-import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
-import { type Source, splitRequest } from "../source";
-import { dataOf, MAX_REPLY_BYTES, type Reply } from "../transport";
+import type { TokenList } from "../protocol";
+import type { Matrix } from "../source";
 
-/** Strongest keys of each row of one matrix. */
+/** Strongest keys of one query. */
 export interface StrongestKeys {
-  /**
-   * k keys for each row, the strongest first. If fewer than k included keys have a weight other
-   * than 0, the remaining entries are -1.
-   */
-  keys: Int32Array;
-  /** Weight of each key in `keys`, or 0 if the entry is -1. */
-  weights: Float32Array;
-  /**
-   * Three sums of weights for each row: over the included keys, over the keys that are left out,
-   * and over the other keys, which are not in the selected text. No sum is computed as a difference
-   * of others, because this would lose precision. For signed numbers, the sums are of absolute
-   * values.
-   */
-  sums: Float32Array;
+  /** Keys and their weights, the strongest first. Keys with a weight of 0 are omitted. */
+  keys: { key: number; weight: number }[];
+  /** Sum of the absolute weights of the included keys. */
+  included: number;
+  /** Sum of the absolute weights of all keys. */
+  total: number;
 }
 
-export interface StrongestAnswer {
-  rows: Range;
-  k: number;
-  matrices: StrongestKeys[];
-}
-
-export type TokenFilter = ReturnType<typeof tokenFilter>;
-
-/**
- * Maximum number of weights that one request searches. A kernel needs a tenth of a second for this,
- * or two tenths on a busy machine.
- */
-const MAX_ENTRIES = 1 << 23;
-
-/**
- * Split a request by heads if they are not combined, and then by rows. A part searches at most
- * `MAX_ENTRIES` weights and its reply has at most `MAX_REPLY_BYTES` bytes, unless it is a single
- * row.
- */
-export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
-  const rowBytes = 8 * request.k + 12;
-  const maxRows = Math.min(MAX_ENTRIES / numKeys, MAX_REPLY_BYTES / rowBytes);
-  return splitRequest(request, maxRows, request.combine !== "separate");
-}
-
-function noKeys(numRows: number, k: number): StrongestKeys {
+/** Return the strongest keys of a row of an answer (see `Strongest` in `protocol.ts`). */
+export function strongestIn({ values, columns }: Matrix, row: number): StrongestKeys {
+  const numbers = values.subarray(row * columns, (row + 1) * columns);
+  const k = (columns - 3) / 2;
+  const keys = Array.from(numbers.subarray(0, k), (key, i) => {
+    return { key, weight: numbers[k + i] as number };
+  });
+  // No sum is computed as a difference of others, because this would lose precision.
+  const [included = 0, leftOut = 0, otherPair = 0] = numbers.subarray(2 * k);
   return {
-    keys: new Int32Array(numRows * k).fill(-1),
-    weights: new Float32Array(numRows * k),
-    sums: new Float32Array(numRows * 3),
+    keys: keys.filter(({ key }) => key >= 0),
+    ...{ included, total: included + leftOut + otherPair },
   };
 }
 
-/** Return the reply with the strongest keys of some matrices, of which each has `k` for a row. */
-export async function strongestReply(
-  matrices: readonly StrongestKeys[],
-  [top, bottom]: Range,
-  k: number,
-): Promise<Reply<StrongestHeader>> {
-  const fields = ["keys", "weights", "sums"] as const;
-  const arrays = fields.flatMap((field) => matrices.map((matrix) => matrix[field]));
-  const data = await new Blob(arrays as BlobPart[]).arrayBuffer();
-  return { header: { shape: [matrices.length, bottom - top, k] }, data };
-}
-
-export function readStrongest(reply: Reply<StrongestHeader>): StrongestKeys[] {
-  const [matrices, rows, k] = reply.header.shape;
-  const buffer = copiedBuffer(dataOf(reply));
-  const expected = 4 * matrices * (2 * rows * k + 3 * rows);
-  if (buffer.byteLength !== expected) {
-    throw new Error(`The reply has ${buffer.byteLength} bytes, but its shape needs ${expected}.`);
-  }
-  const [keysEach, sumsEach] = [rows * k, rows * 3];
-  const keys = new Int32Array(buffer, 0, matrices * keysEach);
-  const weights = new Float32Array(buffer, keys.byteLength, matrices * keysEach);
-  const sums = new Float32Array(buffer, 2 * keys.byteLength);
-  return Array.from({ length: matrices }, (_, matrix) => ({
-    keys: keys.subarray(matrix * keysEach, (matrix + 1) * keysEach),
-    weights: weights.subarray(matrix * keysEach, (matrix + 1) * keysEach),
-    sums: sums.subarray(matrix * sumsEach, (matrix + 1) * sumsEach),
-  }));
-}
-
-function bytesOf(answers: StrongestKeys[]): number {
-  return answers.reduce((sum, { keys, sums }) => sum + 4 * (2 * keys.length + sums.length), 0);
-}
+export type TokenFilter = ReturnType<typeof tokenFilter>;
 
 /**
  * Return the included keys with the k largest absolute weights of a row, the largest first. Keys
@@ -138,35 +78,6 @@ export function topRanks(
   if (last === undefined) return [];
   const least = row[last] as number;
   return [...row.keys()].filter((key) => (row[key] as number) >= least && isIncluded(key));
-}
-
-/** Find the strongest keys of each requested query from complete rows of one matrix. */
-export function strongestOf(
-  rowAt: (row: number) => Float32Array,
-  request: Pick<StrongestRequest, "rows" | "k">,
-  numKeys: number,
-  filter: Pick<TokenFilter, "leftOut" | "pairKeys">,
-): StrongestKeys {
-  const [top, bottom] = request.rows;
-  const k = Math.min(request.k, numKeys);
-  const strongest = noKeys(bottom - top, k);
-  const isIncluded = (key: number): boolean => !filter.leftOut[key] && filter.pairKeys[key] === 1;
-  for (let row = top; row < bottom; row++) {
-    const values = rowAt(row);
-    let [included, leftOut, otherPair] = [0, 0, 0];
-    for (let key = 0; key < numKeys; key++) {
-      const size = Math.abs(values[key] as number);
-      if (filter.leftOut[key]) leftOut += size;
-      else if (!filter.pairKeys[key]) otherPair += size;
-      else included += size;
-    }
-    topKeys(values, k, isIncluded).forEach((key, i) => {
-      strongest.keys[(row - top) * k + i] = key;
-      strongest.weights[(row - top) * k + i] = values[key] as number;
-    });
-    strongest.sums.set([included, leftOut, otherPair], 3 * (row - top));
-  }
-  return strongest;
 }
 
 /**
@@ -209,37 +120,4 @@ export function tokenFilter(
     pairQueries: pairMembers(queries, pair, "query"),
     pairKeys: pairMembers(keys, pair, "key"),
   };
-}
-
-/** Request the strongest keys in several requests, and join the answers. */
-export async function requestStrongest(
-  source: Source,
-  request: StrongestRequest,
-  numKeys: number,
-  signal: AbortSignal,
-): Promise<StrongestAnswer> {
-  const { rows } = request;
-  const k = Math.min(request.k, numKeys);
-  const count = request.combine === "separate" ? request.heads.length : 1;
-  const matrices = Array.from({ length: count }, () => noKeys(rows[1] - rows[0], k));
-  await Promise.all(
-    splitStrongest(request, numKeys).map(async (part) => {
-      const answers = await source.fetch("strongest", part, readStrongest, bytesOf, signal);
-      const first = count === 1 ? 0 : request.heads.indexOf(part.heads[0] as number);
-      const row = part.rows[0] - rows[0];
-      answers.forEach((answer, i) => {
-        const target = matrices[first + i] as StrongestKeys;
-        target.keys.set(answer.keys, row * k);
-        target.weights.set(answer.weights, row * k);
-        target.sums.set(answer.sums, row * 3);
-      });
-    }),
-  );
-  return { rows, k, matrices };
-}
-
-/** Return the total weight of a row over all of its keys: the sum of the absolute values. */
-export function totalWeight({ sums }: Pick<StrongestKeys, "sums">, row: number): number {
-  const [included = 0, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
-  return included + leftOut + otherPair;
 }

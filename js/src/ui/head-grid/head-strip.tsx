@@ -8,7 +8,7 @@
  */
 
 import { useEffect, useRef } from "preact/hooks";
-import type { HeadMap } from "../../client/source";
+import type { Matrix } from "../../client/source";
 import type { Ink } from "../colors/color-scales";
 import { headColor } from "../colors/palette";
 import { runKey } from "../controls/keys";
@@ -50,7 +50,7 @@ function mapSize(count: number, width: number): number {
   return Math.max(26, Math.min(54, oneLine));
 }
 
-function MapCanvas({ map, ink, size }: { map: HeadMap | undefined; ink: Ink; size: number }) {
+function MapCanvas({ map, ink, size }: { map: Matrix | undefined; ink: Ink; size: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
     const context = canvas.current?.getContext("2d");

@@ -4,7 +4,7 @@
  */
 
 import { larger } from "../../client/signs";
-import type { HeadMap } from "../../client/source";
+import type { Matrix } from "../../client/source";
 import { type Ink, inkColor } from "../colors/color-scales";
 import { rgbOf } from "../colors/palette";
 
@@ -37,7 +37,7 @@ function cellsOfPixels(count: number, pixels: number): [number, number][] {
  * colour, and its absolute value the opacity (see `inkOf`).
  */
 export function heatPixels(
-  map: HeadMap,
+  map: Matrix,
   rows: number,
   columns: number,
   ink: Ink,

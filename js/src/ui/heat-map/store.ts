@@ -6,7 +6,7 @@
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
-import { combineHeads, largestOf } from "../../client/signs";
+import { largestOf } from "../../client/signs";
 import { figureScale, isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import {
@@ -35,7 +35,7 @@ import { summary, whatInWords } from "./captions";
 import { layOut } from "./layout";
 import { backMarks, frontMarks, type HeatMap, type Line } from "./marks";
 import type { HeatMapState } from "./state";
-import { composeGrid, isLarge, loadTiles, tilesOf, wantedTiles } from "./tiles";
+import { composeGrid, isLarge, loadTiles, readOf, tilesOf, wantedTiles } from "./tiles";
 import { isPooled, isWhole, type Position, pinsOf, type Viewport, WHOLE, zoomed } from "./viewport";
 
 /**
@@ -106,7 +106,10 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
   // If the matrix is large, a kernel first computes a coarse tile, because exact tiles may take
   // long. An exported page never estimates tiles, so it computes only the visible ones.
   const ordered = source.transport.live ? wantedTiles : tilesOf;
-  const tileRequests = computed(() => viewport.value && ordered(viewport.value));
+  const tileRequests = computed(() => {
+    const now = viewport.value;
+    return now && ordered(now).map((tile) => readOf(now, tile));
+  });
   record.answer(tileRequests, (requests, ended) =>
     loadTiles(source, requests, ended, () => {
       arrivals.value++;
@@ -148,13 +151,13 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
       const { stack, layer, heads } = now;
       const one: Range = [token, token + 1];
       const [rows, columns] = side === "query" ? [one, window] : [window, one];
-      return { stack: stack.name, layer, heads, rows, columns };
+      return { stack: stack.name, layer, heads, rows, columns, combine: "mean" as const };
     });
     const { current } = record.answer(question, async (asked, ended): Promise<Line> => {
       const { matrices, error } = await source.block(asked, ended);
       const [[token], window] =
         side === "query" ? [asked.rows, asked.columns] : [asked.columns, asked.rows];
-      return { token, window, values: combineHeads(matrices, "mean"), error };
+      return { token, window, values: matrices[0] as Float32Array, error };
     });
     return current;
   };

@@ -5,10 +5,9 @@
  * cell of the grid may cover several cells of a tile, or only a part of one.
  */
 
-import { TILE } from "../../client/page/tiles";
-import type { Range, TileRequest } from "../../client/protocol";
+import type { Range, ReadRequest } from "../../client/protocol";
 import { cellValue } from "../../client/signs";
-import type { Source, WeightBlock } from "../../client/source";
+import type { Matrix, Source } from "../../client/source";
 import {
   type Axis,
   type BySide,
@@ -22,6 +21,9 @@ import {
 import type { Selection } from "../view/record";
 import type { Viewport } from "./viewport";
 
+/** Maximum number of rows and of columns of cells in a tile. */
+export const TILE = 256;
+
 /**
  * Maximum difference between the level of a tile and the larger level of the rows and columns. Rows
  * and columns may have different levels, but a tile has one: the smaller of the two, within this
@@ -29,20 +31,41 @@ import type { Viewport } from "./viewport";
  */
 const MAX_FINER_LEVELS = 3;
 
-/** Return the fields of a request for a tile that are the same for all tiles of a viewport. */
-function tileSetOf({ stack, layer, heads, pooled }: Viewport) {
-  return { stack: stack.name, layer, heads, pooled };
+/** Level of a tile, and its row and column among all tiles of the level. */
+export interface TileIndex {
+  level: number;
+  row: number;
+  column: number;
+}
+
+/** Return the number of queries and of keys that a tile of a level covers. */
+const spanOf = (level: number): number => TILE * 2 ** level;
+
+/** Return the request for the mean of the shown heads in a tile. */
+export function readOf(
+  { stack, layer, heads, pooled, queries, keys }: Viewport,
+  { level, row, column }: TileIndex,
+): ReadRequest {
+  const span = spanOf(level);
+  const range = (index: number, count: number): Range => [
+    index * span,
+    Math.min(count, (index + 1) * span),
+  ];
+  return {
+    ...{ stack: stack.name, layer, heads, combine: "mean" },
+    ...{ rows: range(row, queries.text.length), columns: range(column, keys.text.length) },
+    reduce: { kind: "cells", pooled, length: 2 ** level },
+  };
 }
 
 /**
- * Return requests for the tiles that cover a viewport. All tiles have the same level, which follows
- * from the levels of the rows and columns of the viewport (see `MAX_FINER_LEVELS`).
+ * Return the tiles that cover a viewport. All tiles have the same level, which follows from the
+ * levels of the rows and columns of the viewport (see `MAX_FINER_LEVELS`).
  */
-export function tilesOf(viewport: Viewport): TileRequest[] {
-  const set = tileSetOf(viewport);
+export function tilesOf(viewport: Viewport): TileIndex[] {
   const levels = SIDES.map((side) => viewport.axes[side].level);
   const level = Math.max(Math.min(...levels), Math.max(...levels) - MAX_FINER_LEVELS);
-  const span = TILE * 2 ** level;
+  const span = spanOf(level);
   const along = ({ window: [start, stop] }: Axis): number[] => {
     const first = Math.floor(start / span);
     const last = Math.ceil(stop / span);
@@ -50,7 +73,7 @@ export function tilesOf(viewport: Viewport): TileRequest[] {
   };
   const columns = along(viewport.axes.key);
   return along(viewport.axes.query).flatMap((row) =>
-    columns.map((column) => ({ ...set, level, row, column })),
+    columns.map((column) => ({ level, row, column })),
   );
 }
 
@@ -63,7 +86,7 @@ function wholeLevel({ queries, keys }: Viewport): number {
 /**
  * Maximum number of weights of all shown heads for which the kernel computes a tile of the whole
  * matrix exactly. If there are more, it estimates the tile from a sample of the queries.
- * `MAX_EXACT_PAIRS` in `attnviz/server/tiles.py` is the same number.
+ * `MAX_EXACT_PAIRS` in `attnviz/server/cells.py` is the same number.
  */
 const MAX_EXACT_WEIGHTS = 1 << 24;
 
@@ -76,12 +99,12 @@ export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
 }
 
 /**
- * Return requests for the tiles of a viewport, in the order in which to send them. For a large
- * matrix, the first tile covers the whole matrix. Wherever the reader pans or zooms, the picture
- * shows this tile until finer tiles arrive.
+ * Return the tiles of a viewport, in the order in which to request them. For a large matrix, the
+ * first tile covers the whole matrix. Wherever the reader pans or zooms, the picture shows this tile
+ * until finer tiles arrive.
  */
-export function wantedTiles(viewport: Viewport): TileRequest[] {
-  const whole = { ...tileSetOf(viewport), level: wholeLevel(viewport), row: 0, column: 0 };
+export function wantedTiles(viewport: Viewport): TileIndex[] {
+  const whole = { level: wholeLevel(viewport), row: 0, column: 0 };
   return [...(isLarge(viewport) ? [whole] : []), ...tilesOf(viewport)];
 }
 
@@ -135,16 +158,16 @@ const REDRAW_DELAY_MS = 30;
  */
 export async function loadTiles(
   source: Source,
-  requests: readonly TileRequest[],
+  requests: readonly ReadRequest[],
   signal: AbortSignal,
   onArrival: () => void,
 ): Promise<void> {
   // Timer of the next redraw, or undefined if no redraw is planned.
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const queue = requests.filter((request) => !source.cachedTile(request));
+  const queue = requests.filter((request) => !source.cached(request));
   const lane = async (): Promise<void> => {
     for (let request = queue.shift(); request; request = queue.shift()) {
-      await source.tile(request, signal);
+      await source.read(request, signal);
       timer ??= setTimeout(() => {
         timer = undefined;
         onArrival();
@@ -166,7 +189,7 @@ export async function loadTiles(
  * that it covers.
  */
 interface Tile extends BySide<number> {
-  piece: WeightBlock;
+  piece: Matrix;
   level: number;
 }
 
@@ -174,12 +197,12 @@ interface Tile extends BySide<number> {
  * Return a requested tile if it is cached, otherwise the finest cached tile that covers it. Return
  * null if no such tile is cached.
  */
-function coveringTile(source: Source, viewport: Viewport, requested: TileRequest): Tile | null {
+function coveringTile(source: Source, viewport: Viewport, requested: TileIndex): Tile | null {
   for (let up = 0; up === 0 || requested.level + up <= wholeLevel(viewport); up++) {
     const [row, column] = [requested.row >> up, requested.column >> up];
     const level = requested.level + up;
-    const piece = source.cachedTile({ ...requested, level, row, column });
-    const span = TILE * 2 ** level;
+    const piece = source.cached(readOf(viewport, { level, row, column }));
+    const span = spanOf(level);
     if (piece) return { piece, level, query: row * span, key: column * span };
   }
   return null;
@@ -202,7 +225,7 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
   };
   const large = isLarge(viewport);
   for (const requested of tilesOf(viewport)) {
-    const span = TILE * 2 ** requested.level;
+    const span = spanOf(requested.level);
     // A tile fills the cells whose first tokens it contains.
     const starts = { query: requested.row * span, key: requested.column * span };
     const at = bySide((side) =>
@@ -230,7 +253,7 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
  */
 function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: Tile): void {
   const { piece } = tile;
-  const values = piece.matrices[0] as Float32Array;
+  const { values } = piece;
   const tokensPerCell = 2 ** tile.level;
   const inTile = (side: Side, token: number): number =>
     Math.floor((token - tile[side]) / tokensPerCell);

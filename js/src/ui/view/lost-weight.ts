@@ -4,7 +4,7 @@
  */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
-import type { LostRequest } from "../../client/protocol";
+import type { ReadRequest } from "../../client/protocol";
 import { lostInWords } from "../text/captions";
 import type { RecordContext } from "./define-view";
 
@@ -17,21 +17,19 @@ export function createLostWeight({
   source,
   record,
 }: Pick<RecordContext, "source" | "record">): ReadonlySignal<string | null> {
-  const question = computed((): LostRequest | null => {
+  const question = computed((): ReadRequest | null => {
     const selection = record.selection.value;
     if (!selection?.stack.chooses_keys || selection.token === null) return null;
-    const { stack, layer, heads, token } = selection;
-    return { stack: stack.name, layer, heads: [...heads], query: token };
+    const { stack, layer, heads, token, keys } = selection;
+    return {
+      ...{ stack: stack.name, layer, heads: [...heads], reduce: { kind: "lost" } },
+      ...{ rows: [token, token + 1], columns: [0, keys.text.length] },
+    };
   });
-  const { current } = record.answer(question, (asked, ended) =>
-    source.fetch(
-      "lost",
-      asked,
-      ({ header }) => header.lost,
-      (lost) => 8 * lost.length,
-      ended,
-    ),
-  );
+  const { current } = record.answer(question, async (asked, ended) => {
+    const matrices = await source.read(asked, ended);
+    return matrices.flatMap(({ values }) => [...values]);
+  });
   return computed(() => {
     if (question.value === null) return "";
     return current.value && lostInWords(current.value);

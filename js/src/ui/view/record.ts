@@ -10,7 +10,7 @@ import { batch, computed, effect, type ReadonlySignal, signal, untracked } from 
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
-import { type HeadMap, headsOf, type Source } from "../../client/source";
+import { headsOf, type Matrix, mapsRead, type Source, wholeOf } from "../../client/source";
 import {
   GENERATED_TOKEN_TRAITS,
   HEAD_ORDER_TRAITS,
@@ -315,9 +315,10 @@ function createRecord(
   const maps = answer(at, async ({ stack, layer, heads }, signal) => {
     // A kernel handles one request at a time, and requests for the picture have priority.
     await pictured(signal);
-    const request = { stack: stack.name, layer, heads, size: MAP_SIZE };
+    const whole = { stack: stack.name, layer, heads, ...wholeOf(stack) };
+    const request = mapsRead({ ...whole, size: MAP_SIZE });
     const headMaps = await source.maps(stack, request, signal);
-    return new Map(heads.map((head, i) => [head, headMaps[i] as HeadMap]));
+    return new Map(heads.map((head, i) => [head, headMaps[i] as Matrix]));
   });
 
   return {

@@ -5,7 +5,7 @@
  */
 
 import type { Range } from "../../client/protocol";
-import { requestStrongest, totalWeight } from "../../client/requests/strongest";
+import { strongestIn } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 import { groupsOf, rowOf } from "../../ui/axis";
 
@@ -146,24 +146,19 @@ async function mostChanged(
   signal: AbortSignal,
 ): Promise<number | null> {
   if (difference === null || numQueries * numKeys > MAX_COMPUTED) return null;
-  const request = {
-    stack: difference,
-    layer,
-    heads: [head],
-    rows: [0, numQueries] as Range,
-    k: 1,
-    combine: "separate" as const,
-    leave_out: [],
-    pair: "all" as const,
-  };
-  const { matrices } = await requestStrongest(source, request, numKeys, signal);
-  const [matrix] = matrices;
+  const [matrix] = await source.read(
+    {
+      ...{ stack: difference, layer, heads: [head], rows: [0, numQueries], columns: [0, numKeys] },
+      reduce: { kind: "strongest", k: 1 },
+    },
+    signal,
+  );
   if (!matrix) return null;
   const absent = new Set(missing);
-  let best: number | null = null;
+  let [best, largest]: [number | null, number] = [null, 0];
   for (let query = 0; query < numQueries; query++) {
-    if (absent.has(query)) continue;
-    if (best === null || totalWeight(matrix, query) > totalWeight(matrix, best)) best = query;
+    const { total } = strongestIn(matrix, query);
+    if (!absent.has(query) && (best === null || total > largest)) [best, largest] = [query, total];
   }
   return best;
 }

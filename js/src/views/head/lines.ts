@@ -1,7 +1,6 @@
 /** Selection of the drawn lines, and computation of their share of the weight. Pure functions. */
 
 import { topKeys, topRanks } from "../../client/requests/strongest";
-import { combineHeads } from "../../client/signs";
 import type { WeightBlock } from "../../client/source";
 import { SCORED_ZERO } from "../../client/zeros";
 import {
@@ -17,6 +16,7 @@ import type { Combine, Plan } from "./state";
 
 /** Choices of the reader that determine the lines of the visible tokens. */
 export interface LineOptions {
+  /** Combination of the loaded weights: a matrix for each head, or one of all heads. */
   combine: Combine;
   /** Number of strongest keys that are drawn per query and series, or null for all keys. */
   topK: number | null;
@@ -45,23 +45,21 @@ export const MIN_VISIBLE = 0.002;
 /** Maximum number of drawn lines, because more lines could not be distinguished. */
 export const MAX_LINES = 20_000;
 
-/**
- * Return the matrices to draw: one per head, or one combination of all heads. If no head is chosen,
- * "separate" stands for "mean".
- */
-function shownMatrices(
-  { heads, chosen }: Pick<Plan, "heads" | "chosen">,
+/** Return the loaded matrices with their names: one per head, or one combination of all heads. */
+function namedMatrices(
+  { heads }: Pick<Plan, "heads">,
   matrices: Float32Array[],
   combine: Combine,
 ): { head: number | null; name: string; matrix: Float32Array }[] {
-  if (heads.length === 1 || (combine === "separate" && chosen.length > 0))
-    return matrices.map((matrix, i) => {
-      const head = heads[i] as number;
-      return { head, name: `head ${head}`, matrix };
-    });
-  const how = combine === "max" ? "max" : "mean";
-  const name = `${how === "max" ? "maximum" : "mean"} of ${heads.length} heads`;
-  return [{ head: null, name, matrix: combineHeads(matrices, how) }];
+  return matrices.map((matrix, i) => {
+    const head = combine === "separate" ? (heads[i] as number) : null;
+    const how = combine === "max" ? "maximum" : "mean";
+    return {
+      head,
+      name: head === null ? `${how} of ${heads.length} heads` : `head ${head}`,
+      matrix,
+    };
+  });
 }
 
 /** Return the `count` strongest lines, the strongest first. Equal weights keep their order. */
@@ -101,10 +99,9 @@ class LineCollector {
 }
 
 /** Part of a plan that determines the lines. */
-export type LinesPlan = Pick<
-  Plan,
-  "heads" | "chosen" | "rows" | "columns" | "numReached" | "axes"
-> & { stack: Pick<Plan["stack"], "normalized" | "chooses_keys" | "measure"> };
+export type LinesPlan = Pick<Plan, "heads" | "rows" | "columns" | "numReached" | "axes"> & {
+  stack: Pick<Plan["stack"], "normalized" | "chooses_keys" | "measure">;
+};
 
 /** States of the keys that do not count, and of the others. */
 const EXCLUDED: readonly TokenState[] = ["leftOut", "otherPair"];
@@ -165,9 +162,8 @@ export function computeLines(
   // Whether all keys that may have a weight are loaded.
   const [firstLoaded, stop] = columns;
   const wholeRows = firstLoaded === 0 && stop >= plan.numReached;
-  const shown = shownMatrices(plan, weights.matrices, options.combine);
-  const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
-  const sumToOne = plan.stack.normalized && !maxima;
+  const named = namedMatrices(plan, weights.matrices, options.combine);
+  const sumToOne = plan.stack.normalized && options.combine !== "max";
   const faintest = MIN_VISIBLE * weights.maximum;
   const allSums = byState(() => 0);
   const collected = new LineCollector();
@@ -196,7 +192,7 @@ export function computeLines(
     }
   };
 
-  const series = shown.map((item, index) => {
+  const series = named.map((item, index) => {
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
     for (const query of shownTokens(axes.query)) {
       if (stateOf(axes.query, query) !== "inSight") continue;

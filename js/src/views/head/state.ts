@@ -1,7 +1,7 @@
 /** State of the head view, and the loading of the weights that it requires. */
 
 import type { Range, StackDescription } from "../../client/protocol";
-import type { Source, WeightBlock } from "../../client/source";
+import type { Source } from "../../client/source";
 import {
   DEFAULT_WINDOW,
   type HEAD_VIEW_TRAITS,
@@ -62,8 +62,6 @@ export interface Plan extends Selection {
   numReached: number;
 }
 
-/** Maximum number of weights for which a page loads all heads of a layer at once. */
-const MAX_PRELOADED = 1_000_000;
 /** Maximum number of weights that are loaded in complete rows. */
 const MAX_COMPLETE = 4_000_000;
 /**
@@ -144,25 +142,29 @@ export function windowsShowing(
   return { query_window: query.window, key_window: key.window, [`${side}_window`]: moved };
 }
 
-/** Return the fields of a plan that determine the requested weights and the drawn tokens. */
-export function partOf({ stack, layer, heads, chosen, rows, columns, axes }: Plan) {
-  const noneChosen = chosen.length === 0;
-  const groups = bySide((side) => axes[side].groups);
-  return { stack: stack.name, layer, heads, noneChosen, rows, columns, groups };
+/**
+ * Return how the heads of a plan are combined. If no head is chosen, "separate" stands for "mean".
+ * A single head is always separate.
+ */
+export function combineOf(
+  { heads, chosen }: Pick<Plan, "heads" | "chosen">,
+  combine: Combine,
+): Combine {
+  if (heads.length === 1) return "separate";
+  return combine === "separate" && chosen.length === 0 ? "mean" : combine;
 }
 
-/**
- * Load the weights of a plan. In an exported page, load all heads of the layer, unless they have
- * more than `MAX_PRELOADED` weights together.
- */
-export async function load(source: Source, plan: Plan, signal: AbortSignal) {
-  const { layer, rows, columns, stack, allHeads } = plan;
-  const numWeights = sizeOf(rows) * sizeOf(columns);
-  // The reader can then choose another head without delay.
-  const all = !source.transport.live && allHeads.length * numWeights <= MAX_PRELOADED;
-  const heads = all ? allHeads : plan.heads;
-  const block = await source.block({ stack: stack.name, layer, heads, rows, columns }, signal);
-  const matrices = plan.heads.map((head) => block.matrices[heads.indexOf(head)] as Float32Array);
-  const weights: WeightBlock = { ...block, matrices };
-  return { plan, weights };
+/** Return the fields of a plan that determine the requested weights and the drawn tokens. */
+export function partOf(plan: Plan, combine: Combine) {
+  const { stack, layer, heads, rows, columns, axes } = plan;
+  const groups = bySide((side) => axes[side].groups);
+  const how = combineOf(plan, combine);
+  return { stack: stack.name, layer, heads, combine: how, rows, columns, groups };
+}
+
+/** Load the weights of a plan: a matrix for each head, or one of the combined heads. */
+export async function load(source: Source, plan: Plan, combine: Combine, signal: AbortSignal) {
+  const { stack, layer, heads, rows, columns } = plan;
+  const request = { stack: stack.name, layer, heads, rows, columns, combine };
+  return { plan, combine, weights: await source.block(request, signal) };
 }

@@ -48,9 +48,9 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   );
 
   // `partOf` leaves out the pins, because a change of a pin must not request weights again.
-  const requestedPart = computed(() => plan.value && partOf(plan.value));
-  const reply = record.answer(requestedPart, (_, signal) =>
-    load(source, untracked(() => plan.value) as Plan, signal),
+  const requestedPart = computed(() => plan.value && partOf(plan.value, state.combine.value));
+  const reply = record.answer(requestedPart, ({ combine }, signal) =>
+    load(source, untracked(() => plan.value) as Plan, combine, signal),
   );
   const loaded = computed(() => {
     const answer = reply.latest.value?.answer;
@@ -69,9 +69,9 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
 
   const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
-    const { plan: drawn } = loaded.value;
+    const { plan: drawn, combine } = loaded.value;
     return {
-      combine: state.combine.value,
+      combine,
       topK: state.top_k.value,
       threshold: state.threshold.value,
       renormalize: state.renormalize.value && !drawn.stack.signed,

@@ -1,12 +1,12 @@
 /** Strongest keys of the pinned query in the complete text, if the window shows only some keys. */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
-import type { StrongestRequest } from "../../client/protocol";
-import { requestStrongest, totalWeight } from "../../client/requests/strongest";
+import type { ReadRequest } from "../../client/protocol";
+import { strongestIn } from "../../client/requests/strongest";
 import { isComplete } from "../../ui/axis";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Line } from "./lines";
-import type { HeadState, Plan } from "./state";
+import { combineOf, type HeadState, type Plan } from "./state";
 
 /** Number of strongest keys that are requested per head, or for the combination of all heads. */
 const KEYS_PER_MATRIX = 12;
@@ -28,36 +28,34 @@ export function createStrongest(
   { source, state, record }: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,
 ): ReadonlySignal<StrongestKeys | null> {
-  const request = computed<StrongestRequest | null>(() => {
+  const request = computed<ReadRequest | null>(() => {
     if (!plan.value) return null;
-    const { stack, layer, heads, chosen, token, axes } = plan.value;
+    const { stack, layer, heads, token, keys, axes } = plan.value;
     if (token === null || isComplete(axes.key)) return null;
-    const how = state.combine.value;
-    const combined = how === "separate" && chosen.length === 0 ? "mean" : how;
-    const combine = heads.length === 1 ? "separate" : combined;
+    const combine = combineOf(plan.value, state.combine.value);
     return {
-      ...{ stack: stack.name, layer, rows: [token, token + 1], k: KEYS_PER_MATRIX },
+      ...{ stack: stack.name, layer, rows: [token, token + 1], columns: [0, keys.text.length] },
       heads: combine === "separate" ? heads.slice(0, MAX_LISTS) : heads,
       combine,
-      leave_out: [...axes.key.leaveOut],
-      pair: axes.key.pair,
+      reduce: {
+        ...{ kind: "strongest", k: KEYS_PER_MATRIX },
+        ...{ leave_out: [...axes.key.leaveOut], pair: axes.key.pair },
+      },
     };
   });
-  const { current: answer } = record.answer(request, (current, ended) => {
-    const numKeys = plan.peek()?.keys.text.length ?? 0;
-    return requestStrongest(source, current, numKeys, ended);
-  });
+  const reply = record.answer(request, (asked, ended) => source.read(asked, ended));
+  const answer = reply.current;
   return computed(() => {
     if (!answer.value) return null;
-    const { rows, matrices } = answer.value;
-    const [query] = rows;
+    const [query = 0] = request.value?.rows ?? [];
     const renormalize = state.renormalize.value && !plan.value?.stack.signed;
-    const lists = matrices.map((matrix, series) => {
-      const divisor = (renormalize && matrix.sums[0]) || 1;
-      const keys = Array.from(matrix.keys, (key, i): Line => {
-        return { series, query, key, weight: (matrix.weights[i] as number) / divisor };
-      }).filter(({ key }) => key >= 0);
-      return { keys, total: totalWeight(matrix, 0) / divisor };
+    const lists = answer.value.map((matrix, series) => {
+      const { keys, included, total } = strongestIn(matrix, 0);
+      const divisor = (renormalize && included) || 1;
+      const lines = keys.map(({ key, weight }): Line => {
+        return { series, query, key, weight: weight / divisor };
+      });
+      return { keys: lines, total: total / divisor };
     });
     return { query, lists };
   });

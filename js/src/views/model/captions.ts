@@ -6,7 +6,7 @@
  */
 
 import type { Range, StackDescription } from "../../client/protocol";
-import type { HeadMap } from "../../client/source";
+import type { Matrix } from "../../client/source";
 import { effectsInWords, headEffectInWords } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { CLOSED_GATE, gateInWords, gateOf, gatesInWords, isClosed } from "../../ui/head-grid/gates";
@@ -124,7 +124,7 @@ export function orderName({ effects, byRole }: ModelStore, grid: HeadGrid): stri
  * “animal”, 0.81". If its cell of the map covers several queries or keys, name their ranges
  * instead.
  */
-function strongestInWords(store: ModelStore, map: HeadMap, { stack, ...texts }: Selection): string {
+function strongestInWords(store: ModelStore, map: Matrix, { stack, ...texts }: Selection): string {
   const quantity = quantityOf(stack);
   const sample = map.sampled ? ` of ${map.sampled.length} queries` : "";
   const adjective = isAttention(quantity) ? "strongest" : `largest ${quantity.name}`;
@@ -204,7 +204,7 @@ export function coverageOf(
   context: ViewContext<ModelState>,
   store: ModelStore,
   grid: HeadGrid,
-  drawn?: HeadMap | null,
+  drawn?: Matrix | null,
 ): string {
   const selection = store.selection.value;
   if (!selection) return "";
@@ -288,7 +288,7 @@ function thumbnailsInWords(
   { state }: ViewContext<ModelState>,
   store: ModelStore,
   stack: StackDescription,
-  drawn?: HeadMap | null,
+  drawn?: Matrix | null,
 ): string {
   const map = drawn ?? store.anyMap(stack);
   if (!map) return "";

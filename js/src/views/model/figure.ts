@@ -6,7 +6,7 @@
  */
 
 import type { StackDescription } from "../../client/protocol";
-import type { HeadMap, Source } from "../../client/source";
+import type { Matrix, Source } from "../../client/source";
 import { type Box, namedColors } from "../../draw/figure";
 import { sceneOf, translate } from "../../draw/marks";
 import { headColor, type Palette } from "../../ui/colors/palette";
@@ -31,7 +31,7 @@ export interface Exported {
   grid: HeadGrid;
   selection: Selection;
   /** Return the map of a head. */
-  map: (head: HeadIndex) => HeadMap | undefined;
+  map: (head: HeadIndex) => Matrix | undefined;
 }
 
 /**
@@ -52,14 +52,14 @@ export async function loadAll(
   onProgress: (done: number) => void,
 ): Promise<Exported> {
   const keyOf = ({ layer, head, stack }: HeadIndex): string => `${layer} ${head} ${stack}`;
-  const all = new Map<string, HeadMap>();
+  const all = new Map<string, Matrix>();
   for (const heads of groupByLayer(grid.rows.flat())) {
     const set = store.mapSetOf(heads[0]);
     const size = grid.shown * set.size ** 2 > MAX_VALUES ? 32 : set.size;
     const request = requestOf({ ...set, size }, heads);
     const maps = await source.maps(store.stackOf(heads[0]), request);
     heads.forEach((head, i) => {
-      all.set(keyOf(head), maps[i] as HeadMap);
+      all.set(keyOf(head), maps[i] as Matrix);
     });
     onProgress(all.size);
   }
@@ -128,7 +128,7 @@ async function findStrongest(
   source: Source,
   store: ModelStore,
   at: HeadIndex,
-  map: HeadMap | undefined,
+  map: Matrix | undefined,
 ): Promise<Strongest | null> {
   const best = map && strongestOf(map, store.part.peek(), store.stackOf(at));
   if (!best) return null;
@@ -149,7 +149,7 @@ async function findStrongest(
  * Return the error of the strongest weight of a map: 0 if the map contains its exact value,
  * otherwise the largest error of the map's weights.
  */
-function errorOf(map: HeadMap | undefined): number {
+function errorOf(map: Matrix | undefined): number {
   return !map || map.largest ? 0 : map.error;
 }
 

@@ -4,8 +4,8 @@
  * For a long text, the rows of the map may be a sample of the queries, with one query per row.
  */
 
-import type { MapsRequest, Range, StackDescription } from "../../client/protocol";
-import type { HeadMap, Source } from "../../client/source";
+import type { Range, StackDescription } from "../../client/protocol";
+import { type MapsRead, type Matrix, mapsRead, type Source } from "../../client/source";
 import { dividedInto, oneToken, sizeOf } from "../../ui/axis";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { hasForced } from "../../ui/text/captions";
@@ -16,12 +16,15 @@ export interface Part {
   columns: Range;
 }
 
-/** Resolution, queries and keys that all maps of a grid have in common. */
-export type MapSet = Omit<MapsRequest, "layer" | "heads">;
+/** Stack, resolution, queries and keys that all maps of a grid have in common. */
+export interface MapSet extends Part {
+  stack: string;
+  size: number;
+}
 
 /** Return the request of the maps of `heads`, which are heads of one layer. */
-export function requestOf(set: MapSet, heads: readonly [HeadIndex, ...HeadIndex[]]) {
-  return { ...set, layer: heads[0].layer, heads: heads.map(({ head }) => head) };
+export function requestOf(set: MapSet, heads: readonly [HeadIndex, ...HeadIndex[]]): MapsRead {
+  return mapsRead({ ...set, layer: heads[0].layer, heads: heads.map(({ head }) => head) });
 }
 
 /** Resolutions of maps in cells per side, the finest first. */
@@ -31,13 +34,9 @@ const SIZES = [64, 32, 16] as const;
  * Return the map of a head. If it is not loaded, return a loaded map of another resolution, or
  * undefined if none is loaded.
  */
-export function cachedMap(
-  source: Source,
-  set: MapSet,
-  { layer, head }: HeadIndex,
-): HeadMap | undefined {
+export function cachedMap(source: Source, set: MapSet, head: HeadIndex): Matrix | undefined {
   for (const size of [set.size, ...SIZES]) {
-    const map = source.cachedMap({ ...set, layer, size }, head);
+    const map = source.cached(requestOf({ ...set, size }, [head]));
     if (map) return map;
   }
   return undefined;
@@ -51,7 +50,7 @@ export function cachedMap(
  * @param part queries and keys that the map covers.
  */
 export function strongestOf(
-  map: HeadMap,
+  map: Matrix,
   part: Part,
   stack: Pick<StackDescription, "forced_queries">,
 ): (Part & { weight: number; isSingle: boolean }) | null {

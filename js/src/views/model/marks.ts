@@ -1,6 +1,6 @@
 /** Marks of heads: their thumbnails, and the bars and texts below them. */
 
-import type { HeadMap } from "../../client/source";
+import type { Matrix } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type LegendScale, textMark } from "../../draw/figure";
 import {
@@ -37,7 +37,7 @@ import type { ModelStore } from "./store";
  *
  * @param scale device pixels per pixel on the screen, or undefined for a figure.
  */
-function heatMark(map: HeadMap, { x, y, side }: Square, ink: Ink, scale?: number): ImageMark {
+function heatMark(map: Matrix, { x, y, side }: Square, ink: Ink, scale?: number): ImageMark {
   const count = scale && Math.round(side * scale);
   const [rows, columns] = [count ?? map.rows, count ?? map.columns];
   const pixels = heatPixels(map, rows, columns, ink);
@@ -70,7 +70,7 @@ export function maxLinesFor(cell: number): number {
 }
 
 /** Return the indices of at most `maxCells` cells of a map that have lines, strongest first. */
-export function strongestCells(map: HeadMap, maxCells: number): number[] {
+export function strongestCells(map: Matrix, maxCells: number): number[] {
   const cells: number[] = [];
   const minSize = MIN_LINE_OPACITY * map.maximum;
   for (let i = 0; i < map.values.length; i++)
@@ -84,7 +84,7 @@ export function strongestCells(map: HeadMap, maxCells: number): number[] {
  * Return the lines of a head. A line leads from a query on the left side of the head's square to a
  * key on the right side. Negative weights have their own colour.
  */
-function lineMarks(map: HeadMap, square: Square, ink: Ink): CurvesMark[] {
+function lineMarks(map: Matrix, square: Square, ink: Ink): CurvesMark[] {
   if (typeof ink === "string") return [linesOf(map, square, ink, null)];
   return [linesOf(map, square, ink.positive, 1), linesOf(map, square, ink.negative, -1)];
 }
@@ -95,7 +95,7 @@ function lineMarks(map: HeadMap, square: Square, ink: Ink): CurvesMark[] {
  * @param sign sign of the weights that have this colour, or null for all weights.
  */
 function linesOf(
-  map: HeadMap,
+  map: Matrix,
   { x, y, side }: Square,
   color: string,
   sign: 1 | -1 | null,
@@ -176,7 +176,7 @@ export function headMarks(
   store: ModelStore,
   grid: HeadGrid,
   layout: Layout,
-  mapOf: (head: HeadIndex) => HeadMap | undefined,
+  mapOf: (head: HeadIndex) => Matrix | undefined,
 ): (head: ScoredHead, square: Square, scale?: number) => Mark[] {
   const palette = context.palette.value;
   const ground = context.figure?.background === "transparent" ? undefined : palette.background;

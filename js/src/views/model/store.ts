@@ -8,7 +8,7 @@
 
 import { batch, computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
-import type { HeadMap } from "../../client/source";
+import { type Matrix, wholeOf } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import { indexIn, isWithin, sizeOf } from "../../ui/axis";
 import { effectsOf, type HeadEffects, headEffectsOf } from "../../ui/effects/effects";
@@ -272,13 +272,13 @@ function createMaps(context: Context, { stacks, stackOf }: Heads, shown: Grid) {
     const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;
     const isWhole = !selection || pairOf(selection, state.pair.value) === "all";
-    return stacks.value.map(({ name, sampled }) => ({
-      stack: name,
+    return stacks.value.map((stack) => ({
+      stack: stack.name,
       size:
-        sampled === undefined
+        stack.sampled === undefined
           ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
           : SAMPLED_SIZE,
-      ...(isWhole ? {} : part.value),
+      ...(isWhole ? wholeOf(stack) : part.value),
     }));
   });
   const mapSetOf = (head: HeadIndex): MapSet => {
@@ -290,7 +290,7 @@ function createMaps(context: Context, { stacks, stackOf }: Heads, shown: Grid) {
   const arrivals = signal(0);
   // Any map of the latest reply for each stack, by the name of the stack. All maps of a stack have
   // the same size and precision.
-  const latestMaps = signal<ReadonlyMap<string, HeadMap>>(new Map());
+  const latestMaps = signal<ReadonlyMap<string, Matrix>>(new Map());
   const mapsRequest = computed(() => {
     const headGrid = grid.value;
     const sight = heads.sight.value;
@@ -315,7 +315,7 @@ function createMaps(context: Context, { stacks, stackOf }: Heads, shown: Grid) {
     mapSetOf,
     arrivals,
     /** Return any map of a stack, or null before the first reply. */
-    anyMap: ({ name }: StackDescription): HeadMap | null => latestMaps.value.get(name) ?? null,
+    anyMap: ({ name }: StackDescription): Matrix | null => latestMaps.value.get(name) ?? null,
     map: (head: HeadIndex) => cachedMap(source, mapSetOf(head), head),
   };
 }

@@ -4,8 +4,7 @@ import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageTransport } from "../../../src/client/page";
 import { type EmbeddedRows, readRows } from "../../../src/client/page/rows";
-import { TILE } from "../../../src/client/page/tiles";
-import type { BlockRequest } from "../../../src/client/protocol";
+import type { ReadRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { precision } from "../../../src/ui/text/captions";
 import { described, pageOf, pieceOf, readFixture, stackOf } from "../../builders";
@@ -74,15 +73,14 @@ describe("the rows of a page", () => {
         );
       });
     }
-    // At level 0, a cell of a tile is one pair of a query and a key, with the mean over the heads.
-    const request = { ...LAYER, heads, level: 0, row: 0, column: 0, pooled: "mean" as const };
-    const tile = await source.tile(request);
+    const whole = { rows: [0, numRows], columns: [0, numKeys] } satisfies Partial<ReadRequest>;
+    const [mean] = await source.read({ ...LAYER, heads, ...whole, combine: "mean" });
     const means = (dense[0] as number[][]).flatMap((line, row) =>
-      line
-        .slice(0, TILE)
-        .map((_, key) => dense.reduce((sum, head) => sum + (head[row]?.[key] ?? 0), 0) / numHeads),
+      line.map(
+        (_, key) => dense.reduce((sum, head) => sum + (head[row]?.[key] ?? 0), 0) / numHeads,
+      ),
     );
-    expectWeights(tile.matrices[0], means);
+    expectWeights(mean?.values, means);
   });
 
   it("state their share of the weight, rounded down", async () => {
@@ -98,7 +96,7 @@ describe("the rows of a page", () => {
       runs: [1, 1, 1, 1, 0, 0],
     };
     const data = Buffer.from([0, 1, 3, 255]).toString("base64");
-    const request = { ...LAYER, heads: [0], rows: [0, 1], columns: [0, 4] } as BlockRequest;
+    const request = { ...LAYER, heads: [0], rows: [0, 1], columns: [0, 4] } as ReadRequest;
     const block = await sourceOf({ header, data }).block(request);
     expect([...(block.matrices[0] as Float32Array)]).toEqual([0, 0, 0, 0]);
   });
@@ -108,7 +106,7 @@ describe("the rows of a page", () => {
     const [first = 0, second = 0, ...others] = header.runs;
     const runs = [first - 1, second + 1, ...others];
     const source = sourceOf({ header: { ...header, runs }, data });
-    const request = { ...LAYER, heads: [0], rows: [0, 1], columns: [0, 1] } as BlockRequest;
+    const request = { ...LAYER, heads: [0], rows: [0, 1], columns: [0, 1] } as ReadRequest;
     await expect(source.block(request)).rejects.toThrow(/do not match the number of rows/);
   });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { PageTransport } from "../../../src/client/page";
-import type { Range, TileRequest } from "../../../src/client/protocol";
+import type { Cells, Range, ReadRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { measureText } from "../../../src/draw/canvas";
 import { groupsOf, tokensAt } from "../../../src/ui/axis";
@@ -8,7 +8,7 @@ import { PALETTES } from "../../../src/ui/colors/palette";
 import { cellAt, layOut } from "../../../src/ui/heat-map/layout";
 import { borders, frontMarks, type HeatMap } from "../../../src/ui/heat-map/marks";
 import type { HeatMapState } from "../../../src/ui/heat-map/state";
-import { composeGrid, loadTiles, tilesOf } from "../../../src/ui/heat-map/tiles";
+import { composeGrid, loadTiles, readOf, tilesOf } from "../../../src/ui/heat-map/tiles";
 import { MAX_CELL, type Viewport, within, zoomed } from "../../../src/ui/heat-map/viewport";
 import { pageOf, pieceOf, randomNumbers } from "../../builders";
 import { HEAT_MAP_DEFAULTS } from "../../defaults";
@@ -43,7 +43,10 @@ describe("the visible part", () => {
       [0, 0, 2],
       [0, 1, 2],
     ]);
-    expect(tilesOf(near)[0]?.heads).toEqual([1]);
+    expect(readOf(near, { level: 2, row: 0, column: 0 })).toMatchObject({
+      ...{ heads: [1], rows: [0, 1000], columns: [0, 1000] },
+      reduce: { kind: "cells", length: 4 },
+    });
     expect(tilesOf(viewport(100_000)).length).toBeLessThanOrEqual(9);
   });
 });
@@ -64,6 +67,11 @@ function served(matrix: number[][]) {
   const block = pieceOf([2, numQueries, numKeys], codes);
   const transport = new PageTransport(pageOf({ blocks: [block] }));
   return { source: new Source(transport), request: vi.spyOn(transport, "request") };
+}
+
+function load(source: Source, view: Viewport): Promise<void> {
+  const requests = tilesOf(view).map((tile) => readOf(view, tile));
+  return loadTiles(source, requests, new AbortController().signal, () => undefined);
 }
 
 /** Return random weights from 0 to 1, equal in every call, which a page stores exactly. */
@@ -96,7 +104,7 @@ describe("the grid from the cached tiles", () => {
       const matrix = random(numQueries, numKeys);
       const { source } = served(matrix);
       const now = viewport(numQueries, numKeys, state, {}, { query: 70, key: 90 });
-      await loadTiles(source, tilesOf(now), new AbortController().signal, () => undefined);
+      await load(source, now);
       const grid = composeGrid(now, source);
       expect([grid.missing, grid.fine]).toEqual([0, true]);
       const cells = expected(now, matrix).map((cell) => expect.closeTo(cell, 6));
@@ -107,9 +115,8 @@ describe("the grid from the cached tiles", () => {
   it("uses coarser tiles until finer ones arrive, and is never blank", async () => {
     const matrix = random(1200, 1200);
     const { source, request } = served(matrix);
-    const signal = new AbortController().signal;
     const far = viewport(1200);
-    await loadTiles(source, tilesOf(far), signal, () => undefined);
+    await load(source, far);
     const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
     const before = composeGrid(near, source);
     expect([before.missing, before.fine]).toEqual([0, false]);
@@ -121,12 +128,14 @@ describe("the grid from the cached tiles", () => {
     expect(before.values[101]).toBe(coarse.values[at(100, 100)]);
     expect(before.values[102]).toBe(coarse.values[at(100, 101)]);
     request.mockClear();
-    await loadTiles(source, tilesOf(near), signal, () => undefined);
+    await load(source, near);
     expect(composeGrid(near, source).fine).toBe(true);
-    const levels = request.mock.calls.map(([, args]) => (args as TileRequest).level);
-    expect(levels).toEqual([0, 0, 0, 0]);
+    const lengths = request.mock.calls.map(
+      ([, args]) => ((args as ReadRequest).reduce as Cells).length,
+    );
+    expect(lengths).toEqual([1, 1, 1, 1]);
     // The coarse tiles are still cached.
-    await loadTiles(source, tilesOf(far), signal, () => undefined);
+    await load(source, far);
     expect(request).toHaveBeenCalledTimes(4);
   });
 });

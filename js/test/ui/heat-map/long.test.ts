@@ -1,12 +1,19 @@
 /** Tests of the tiles of a long text, of which coarse tiles are estimated from sampled queries. */
 
 import { describe, expect, it } from "vitest";
-import { TILE } from "../../../src/client/page/tiles";
-import type { TileRequest } from "../../../src/client/protocol";
+import type { Cells, ReadRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { coverage, nothingInWords, sumInSight } from "../../../src/ui/heat-map/captions";
-import { composeGrid, loadTiles, tilesOf, wantedTiles } from "../../../src/ui/heat-map/tiles";
+import {
+  composeGrid,
+  loadTiles,
+  readOf,
+  TILE,
+  tilesOf,
+  wantedTiles,
+} from "../../../src/ui/heat-map/tiles";
+import type { Viewport } from "../../../src/ui/heat-map/viewport";
 import { FakeKernel } from "../../fakes";
 import { viewport } from "./viewports";
 
@@ -26,7 +33,7 @@ class Kernel extends FakeKernel {
     this.maxPending = Math.max(this.maxPending, ++this.#pending);
     await Promise.resolve();
     this.#pending--;
-    const { level } = args as TileRequest;
+    const level = Math.log2(((args as ReadRequest).reduce as Cells).length as number);
     const every = level > 4 ? { sampling_interval: 2 ** (level - 1) } : {};
     const shape = [1, TILE, TILE];
     const data = new Float32Array(TILE * TILE).fill(level);
@@ -34,8 +41,10 @@ class Kernel extends FakeKernel {
   }
 }
 
-const load = (source: Source, requests: TileRequest[], signal = new AbortController().signal) =>
-  loadTiles(source, requests, signal, () => undefined);
+const load = (source: Source, view: Viewport, signal = new AbortController().signal) => {
+  const requests = tilesOf(view).map((tile) => readOf(view, tile));
+  return loadTiles(source, requests, signal, () => undefined);
+};
 
 const none = { query: null, key: null };
 const unpinned = { pins: none, lines: none, effects: null };
@@ -57,7 +66,7 @@ describe("tiles of a long matrix", () => {
     const kernel = new Kernel();
     const source = new Source(kernel);
     const whole = long();
-    await load(source, tilesOf(whole));
+    await load(source, whole);
     expect(kernel.maxPending).toBe(2);
     expect(kernel.asked).toHaveLength(4);
     const grid = composeGrid(whole, source);
@@ -71,7 +80,7 @@ describe("tiles of a long matrix", () => {
     // A reply encodes a weight as round(255 * sqrt(weight / maximum)). The tiles have the `maximum`
     // 0.01, so weights below 0.01 * (0.5 / 255)^2 are encoded as 0.
     expect(nothingInWords(grid)).toBe("less than 4e−8");
-    await load(source, tilesOf(whole));
+    await load(source, whole);
     expect(kernel.asked).toHaveLength(4);
   });
 
@@ -79,7 +88,7 @@ describe("tiles of a long matrix", () => {
     const kernel = new Kernel();
     const controller = new AbortController();
     kernel.held = () => true;
-    const loading = load(new Source(kernel), tilesOf(long()), controller.signal);
+    const loading = load(new Source(kernel), long(), controller.signal);
     await expect.poll(() => kernel.waiting).toHaveLength(2);
     controller.abort();
     await expect(loading).rejects.toThrow("cancelled");
@@ -89,12 +98,12 @@ describe("tiles of a long matrix", () => {
   it("stop at the first failure, and continue on retry", async () => {
     const kernel = new Kernel();
     const source = new Source(kernel);
-    kernel.failing = { tile: "The kernel was interrupted." };
-    await expect(load(source, tilesOf(long()))).rejects.toThrow("interrupted");
+    kernel.failing = { cells: "The kernel was interrupted." };
+    await expect(load(source, long())).rejects.toThrow("interrupted");
     // Two requests are sent at a time. Both failed, so no other request was sent.
     expect(kernel.asked).toHaveLength(2);
     kernel.failing = {};
-    await load(source, tilesOf(long()));
+    await load(source, long());
     expect(composeGrid(long(), source).missing).toBe(0);
   });
 });

@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import type { BlockRequest } from "../../../src/client/protocol";
+import type { ReadRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { coverage } from "../../../src/ui/heat-map/captions";
@@ -13,7 +13,6 @@ import { until, useFakeClock } from "../../dom";
 import { FakeKernel } from "../../fakes";
 import { setUpView } from "../../view-context";
 
-const COUNT = 6;
 const EXACT = Math.fround(0.12345);
 const STACK = stackOf({
   layers: [0, 5],
@@ -27,9 +26,12 @@ class Kernel extends FakeKernel {
 
   protected override reply(name: string, args: object): Reply {
     if (name === "describe") return { header: described(STACK), data: null };
-    const { layer, heads = [0, 1], rows = [0, COUNT], columns = [0, COUNT] } = args as BlockRequest;
-    const numMatrices = name === "tile" ? 1 : heads.length;
-    const shape = [numMatrices, rows[1] - rows[0], columns[1] - columns[0]];
+    const { layer, heads, rows, columns, combine = "separate" } = args as ReadRequest;
+    const shape = [
+      combine === "separate" ? heads.length : 1,
+      rows[1] - rows[0],
+      columns[1] - columns[0],
+    ];
     const size = shape.reduce((product, count) => product * count, 1);
     const header = { shape, maximum: 1, error: 0 };
     if (name === "block") {
@@ -86,5 +88,5 @@ it("uses exact weights for a pin, and states this", async () => {
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
   // The tile was requested before the tokens were pinned, and is not requested again.
-  expect(kernel.of("tile")).toHaveLength(1);
+  expect(kernel.of("cells")).toHaveLength(1);
 });

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { BlockRequest } from "../../../src/client/protocol";
+import type { ReadRequest } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
 import { GREY_CONTRAST } from "../../../src/draw/patches";
 import { hexOf, PALETTES, rgbOf, type ThemeName } from "../../../src/ui/colors/palette";
@@ -52,7 +52,7 @@ describe("the request", () => {
 describe("heat maps", () => {
   // Source in which the weight of query i on key j in head h is 100 h + 10 i + j.
   const source = {
-    block: async ({ heads, rows, columns }: BlockRequest) => {
+    block: async ({ heads, rows, columns }: ReadRequest) => {
       const width = columns[1] - columns[0];
       const length = (rows[1] - rows[0]) * width;
       const weight = (head: number, i: number): number =>

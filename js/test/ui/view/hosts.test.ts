@@ -20,7 +20,12 @@ interface Message {
   attnviz: string;
   id: string;
   name: string;
-  arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
+  arguments: {
+    heads?: number[];
+    combine?: string;
+    rows?: [number, number];
+    columns?: [number, number];
+  };
 }
 /** Fake model of a widget whose kernel replies to every request. Queries attend only to key 0. */
 class Host extends WidgetModel {
@@ -34,21 +39,21 @@ class Host extends WidgetModel {
     if (message.attnviz === "request") queueMicrotask(() => this.#answer(message));
   }
 
-  #answer({ id, name, arguments: { heads, rows, columns } }: Message): void {
+  #answer({ id, name, arguments: { heads, rows, columns, combine = "separate" } }: Message): void {
     const reply = (header: unknown, buffers: unknown[]): void =>
       this.emit("msg:custom", { attnviz: "reply", id, header }, buffers);
     if (name === "describe") {
       reply(described(STACK), []);
       return;
     }
-    // A tile has a single matrix for all heads. Other replies have a matrix for each head.
-    const count = name === "tile" ? 1 : (heads?.length ?? HEADS);
+    // Combined heads have a single matrix.
+    const count = combine === "separate" ? (heads?.length ?? HEADS) : 1;
     const [first, stop] = rows ?? [0, TOKENS.length];
     const [left, right] = columns ?? [0, TOKENS.length];
     const shape = [count, stop - first, right - left];
     const codes = new Uint8Array(count * (stop - first) * (right - left));
     for (let i = 0; i < codes.length; i += right - left) codes[i] = 255;
-    const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0.00392, pooled: "max" };
+    const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0.00392 };
     reply(header, [new DataView(codes.buffer)]);
   }
 }

@@ -84,7 +84,7 @@ describe("the record of a view", () => {
       ["self@1", 7],
     ]);
     await until(() => {
-      expect(kernel.of("maps").at(-1)).toMatchObject({ stack: "self@1", layer: 7 });
+      expect(kernel.of("cells").at(-1)).toMatchObject({ stack: "self@1", layer: 7 });
     });
   });
 
@@ -101,7 +101,7 @@ describe("the record of a view", () => {
     const { record } = open(kernel);
     record.wantMaps();
     await until(() => expect(record.maps.value?.get(0)?.sampled).toEqual([1, 2]));
-    expect(kernel.of("maps").map(({ heads }) => heads)).toEqual(
+    expect(kernel.of("cells").map(({ heads }) => heads)).toEqual(
       Array.from({ length: 8 }, (_, head) => [head]),
     );
     expect([...(record.maps.value?.keys() ?? [])]).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
@@ -109,7 +109,7 @@ describe("the record of a view", () => {
 
   it("keeps an error until its own question has an answer", async () => {
     const kernel = new Kernel();
-    kernel.failing = { maps: "no maps" };
+    kernel.failing = { cells: "no maps" };
     const { record } = open(kernel);
     record.wantMaps();
     await until(() => expect(record.error.value).toBe("no maps"));

@@ -1,10 +1,10 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import type {
-  BlockRequest,
   EdgeHeader,
   InterveneRequest,
   OutcomeHeader,
+  ReadRequest,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { WHAT_IF_TRAITS } from "../../../src/client/traits";
@@ -66,7 +66,7 @@ class Kernel extends FakeKernel {
     if (name === "edge") return { header: READY, data: null };
     if (name === "changed") return { header: { stacks: [] }, data: null };
     if (name === "block") {
-      const count = (args as BlockRequest).heads.length;
+      const count = (args as ReadRequest).heads.length;
       const header = { shape: [count, 1, 1], encoding: "float32", maximum: 1, error: 0 };
       return { header, data: new Float32Array(count).fill(0.25) };
     }

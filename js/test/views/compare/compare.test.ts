@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
-import type { BlockRequest, StackDescription } from "../../../src/client/protocol";
+import type { ReadRequest, StackDescription } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { createSharedScale } from "../../../src/ui/colors/shared-scale";
@@ -130,7 +130,7 @@ describe("what moved", () => {
   };
   const sourceOf = (members: Record<string, number[][]>, error = 0): Source =>
     ({
-      block: async ({ stack, rows: [first, stop] }: BlockRequest) => ({
+      block: async ({ stack, rows: [first, stop] }: ReadRequest) => ({
         matrices: [Float32Array.from((members[stack] ?? []).slice(first, stop).flat())],
         error,
       }),
@@ -174,15 +174,16 @@ describe("what moved", () => {
   it("is found by the sum of changes in a long text", async () => {
     const numQueries = 700;
     const asked: unknown[] = [];
-    const sums = new Float32Array(3 * numQueries);
-    sums[3 * 600] = 0.9;
-    sums[3 * 650] = 1.5;
+    // Each row has one key, its weight, and three sums.
+    const values = new Float32Array(5 * numQueries);
+    values[5 * 600 + 2] = 0.9;
+    values[5 * 650 + 2] = 1.5;
     const long = {
-      fetch: async (name: string, { rows }: BlockRequest) => {
-        asked.push([name, rows]);
-        return [{ keys: new Int32Array(numQueries), weights: new Float32Array(numQueries), sums }];
+      read: async ({ reduce, rows }: ReadRequest) => {
+        asked.push([reduce?.kind, rows]);
+        return [{ values, rows: numQueries, columns: 5 }];
       },
-      block: async ({ rows, stack }: BlockRequest) => {
+      block: async ({ rows, stack }: ReadRequest) => {
         asked.push([stack, rows]);
         return { matrices: [Float32Array.of(-0.5, 0.5, ...new Array(698).fill(0))], error: 0 };
       },
@@ -282,7 +283,7 @@ it("the CSV of a window has the positions in the text and all errors", async () 
     "self: second": [0.25, 0.5],
   };
   const source = {
-    block: async ({ stack }: BlockRequest) => ({
+    block: async ({ stack }: ReadRequest) => ({
       matrices: [Float32Array.from(weights[stack] as number[])],
       error: 0.01,
     }),

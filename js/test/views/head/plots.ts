@@ -1,6 +1,7 @@
 /** Functions that make weights, lines and plots of the head view for texts of any size. */
 
 import type { Range, StackDescription } from "../../../src/client/protocol";
+import { combineHeads } from "../../../src/client/signs";
 import type { WeightBlock } from "../../../src/client/source";
 import { type LeaveOut, tokenAxis } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
@@ -14,14 +15,14 @@ import {
   type Lines,
   type LinesPlan,
 } from "../../../src/views/head/lines";
-import { type HeadState, planOf } from "../../../src/views/head/state";
+import { combineOf, type HeadState, type Plan, planOf } from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
 import { HEAD_DEFAULTS } from "../../defaults";
 
 /** Weights, and the part of a plan that says which ones they are. */
 export type Weights = Pick<WeightBlock, "matrices" | "maximum" | "error"> & {
   normalized: boolean;
-} & Omit<LinesPlan, "stack" | "chosen" | "axes">;
+} & Omit<LinesPlan, "stack" | "axes">;
 
 /** Options of the lines, and the windows, the left-out keys and the texts of a pair. */
 export interface Options extends LineOptions {
@@ -58,6 +59,18 @@ export function optionsOf(size: number, more: Partial<Options> = {}): Options {
   };
 }
 
+/** Compute the lines of weights of single heads, which are first combined as a view requests it. */
+function combinedLines(
+  plan: LinesPlan & Pick<Plan, "chosen">,
+  weights: Weights,
+  options: LineOptions,
+): Lines {
+  const combine = combineOf(plan, options.combine);
+  const { matrices } = weights;
+  const loaded = combine === "separate" ? matrices : [combineHeads(matrices, combine)];
+  return computeLines(plan, { ...weights, matrices: loaded }, { ...options, combine });
+}
+
 export function linesOf(weights: Weights, options: Options, noneChosen = false): Lines {
   const { queryWindow, keyWindow, leftOut, pairQueries, pairKeys } = options;
   const tokens = tokensOf(Array.from(leftOut, (_, i) => `t${i}`));
@@ -68,7 +81,7 @@ export function linesOf(weights: Weights, options: Options, noneChosen = false):
   };
   const chosen = noneChosen ? [] : weights.heads;
   const stack = { normalized: weights.normalized };
-  return computeLines({ ...weights, axes, chosen, stack }, weights, options);
+  return combinedLines({ ...weights, axes, chosen, stack }, weights, options);
 }
 
 interface PlotInput {
@@ -97,7 +110,7 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
   const weights = weightsOf(heads, { normalized: !signed, maximum });
   const options = optionsOf(tokens.text.length, input.options);
   return {
-    ...{ plan, weights, options, lines: computeLines(plan, weights, options) },
+    ...{ plan, weights, options, lines: combinedLines(plan, weights, options) },
     layout: layOut({
       ...{
         plan,

@@ -31,5 +31,5 @@ it("the detail requests no heads when the open head is closed", async () => {
   await until(() => expect(matrix.current.value).toBe(true));
   assign(state, { layer: 5, heads: [] });
   await pass(1000);
-  expect(kernel.of("tile").map(({ heads }) => heads)).toEqual([[1]]);
+  expect(kernel.of("cells").map(({ heads }) => heads)).toEqual([[1]]);
 });

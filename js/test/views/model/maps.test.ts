@@ -1,24 +1,26 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { Range } from "../../../src/client/protocol";
-import { Source } from "../../../src/client/source";
-import { cachedMap, strongestOf } from "../../../src/views/model/maps";
+import { type MapsRead, mapsRead, Source } from "../../../src/client/source";
+import { cachedMap, type MapSet, strongestOf } from "../../../src/views/model/maps";
 import { stackOf, transportOf } from "../../builders";
+
+const requestOf = (set: MapSet, heads: number[]) => mapsRead({ ...set, layer: 0, heads });
 
 it("until a map arrives, a map of another resolution is shown", async () => {
   const transport = transportOf(async (_name, args) => {
-    const { size, heads } = args as { size: number; heads: number[] };
+    const { reduce, heads } = args as MapsRead;
     const header = { shape: [heads.length, 1, 1], encoding: "float32", maximum: 1, error: 0 };
-    return { header, data: new Float32Array(heads.length).fill(size) };
+    return { header, data: new Float32Array(heads.length).fill(reduce.max_cells as number) };
   });
   const source = new Source(transport);
   const stack = stackOf({ name: "self" });
-  const set = { stack: "self", size: 16 };
+  const set: MapSet = { stack: "self", size: 16, rows: [0, 9], columns: [0, 9] };
   const finer = { ...set, size: 64 };
   const shown = (head: number) => cachedMap(source, finer, { layer: 0, head })?.values[0];
-  await source.maps(stack, { ...set, layer: 0, heads: [1, 2] });
+  await source.maps(stack, requestOf(set, [1, 2]));
   expect(shown(2)).toBe(16);
-  await source.maps(stack, { ...finer, layer: 0, heads: [2] });
+  await source.maps(stack, requestOf(finer, [2]));
   expect([1, 2, 3].map(shown)).toEqual([16, 64, undefined]);
 });
 

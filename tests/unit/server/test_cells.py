@@ -1,8 +1,8 @@
-"""Tests of tiles, blocks of pooled weights that are computed from all or sampled queries."""
+"""Tests of cells of one length, which are computed from all or sampled queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +15,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 import attnviz.record.softmax
+import attnviz.server.cells
 import attnviz.server.row_normalizers
-import attnviz.server.tiles
 from attnviz.interventions.attributed import (
     GradientAttribution,
     HeadVectors,
@@ -27,25 +27,38 @@ from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWe
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
+from attnviz.server.cells import Cells, _sampling_interval
 from attnviz.server.codec import decode
 from attnviz.server.protocol import Reply
 from attnviz.server.row_normalizers import RowNormalizers
-from attnviz.server.tiles import _sampling_interval, encode_tile
 from unit.formulas import Floats, pool, square_cells, weights_of
 from unit.layers import HEADS, LAYER, error_of, heads_lists, numbers_of, stack_of, stacks
 from unit.records import vectors
+from unit.selected import selected
 
 TILE = 4
 
 
 def encoded_tile(
-    stack: AttentionStack, normalizers: RowNormalizers | None = None, **request: Any
+    stack: AttentionStack,
+    row_normalizers: RowNormalizers | None = None,
+    *,
+    heads: Sequence[int] = (0,),
+    level: int = 0,
+    pooled: Any = "mean",
+    row: int = 0,
+    column: int = 0,
 ) -> Reply:
-    position = request.pop("row", 0), request.pop("column", 0)
-    usual: dict[str, Any] = {"layer": LAYER, "heads": [0], "level": 0, "pooled": "mean"}
-    return encode_tile(
-        stack, normalizers or RowNormalizers(), position=position, **(usual | request)
+    """Return the reply with a tile: at most `TILE` rows and columns of cells of length 2^level."""
+    span = TILE << level
+    rows, columns = (
+        slice(index * span, min((index + 1) * span, len(tokens)))
+        for index, tokens in ((row, stack.query_tokens), (column, stack.key_tokens))
     )
+    weights = selected(
+        stack, LAYER, heads, rows, columns, combine="mean", row_normalizers=row_normalizers
+    )
+    return Cells(pooled=pooled, length=1 << level).reply(weights)
 
 
 def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:
@@ -79,12 +92,12 @@ def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
     Queries are sampled only if `sample` is True.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attnviz.server.tiles, "TILE", TILE)
-        patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
-        patch.setattr(attnviz.server.tiles, "_MIN_QUERIES_PER_TILE", 2)
+        patch.setattr(attnviz.server.cells, "TILE", TILE)
+        patch.setattr(attnviz.server.cells, "MAX_EXACT_PAIRS", 0)
+        patch.setattr(attnviz.server.cells, "_MIN_QUERIES_PER_TILE", 2)
         if not sample:
-            patch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", 1 << 40)
-            patch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 1 << 20)
+            patch.setattr(attnviz.server.cells, "_MAX_SAMPLED_PAIRS", 1 << 40)
+            patch.setattr(attnviz.server.cells, "_MAX_QUERIES_PER_ROW", 1 << 20)
         patch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
         patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 50)
         patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 20)
@@ -115,7 +128,7 @@ def test_all_tiles_together_are_the_matrix(
     with small_sizes() as patch:
         # Cached normalizers are used only for matrices of more than `MAX_EXACT_PAIRS` pairs.
         max_exact_pairs = data.draw(st.sampled_from([0, 1 << 24]))
-        patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", max_exact_pairs)
+        patch.setattr(attnviz.server.cells, "MAX_EXACT_PAIRS", max_exact_pairs)
         actual, interval = all_tiles(stack, level, heads=heads, pooled=pooled)
     assert interval is None
     assert_cells(
@@ -133,7 +146,7 @@ def test_cells_pool_sampled_queries_over_all_keys(
     stack = data.draw(stacks("softmax", "difference"))
     with small_sizes(sample=True) as patch:
         max_pairs = data.draw(st.sampled_from([1, 100, 1000]))
-        patch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", max_pairs)
+        patch.setattr(attnviz.server.cells, "_MAX_SAMPLED_PAIRS", max_pairs)
         actual, interval = all_tiles(stack, level, heads=heads, pooled=pooled)
     assume(interval is not None)
     assert interval is not None
@@ -225,9 +238,8 @@ def test_tiles_with_many_pairs_sample_queries(
 ) -> None:
     layer = QueryKeyAttention(vectors(num_heads, tokens, 1), vectors(1, tokens, 1), 1.0)
     heads = range(num_heads)
-    intervals = [
-        _sampling_interval(stack_of(layer), LAYER, heads, 2**level) for level in (0, 4, 5, 7, 9)
-    ]
+    part = selected(stack_of(layer), LAYER, heads, slice(0, 256))
+    intervals = [_sampling_interval(part, 2**level) for level in (0, 4, 5, 7, 9)]
     assert intervals == expected
 
 
