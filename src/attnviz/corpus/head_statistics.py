@@ -41,7 +41,7 @@ from attnviz.corpus.totals import Settings, Totals
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import Layers, RecordOptions, read_capture_options
-from attnviz.extraction.preprocessors import call_reader, find_tokenizer
+from attnviz.extraction.preprocessors import call_reader
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.utils.arguments import (
     given_arguments,
@@ -439,7 +439,7 @@ def _for_ray(work: _Work) -> Loaded:
         return loaded
     if isinstance(tokenizer, str | os.PathLike):
         saved_there: Any = _RemoteModel(str(tokenizer))
-        tokenizer = find_tokenizer(Loaded(saved_there, None, None), required=False)
+        tokenizer = Loaded(saved_there, None, None).find_tokenizer()
     placeholder: Any = _RemoteModel("" if is_loader(work.model) else str(work.model))
     return Loaded(placeholder, tokenizer, processor)
 
@@ -518,7 +518,7 @@ def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     Items that are not strings, such as images, are not counted. Return an empty dict if no
     tokenizer is found.
     """
-    tokenizer = find_tokenizer(loaded, required=False)
+    tokenizer = loaded.find_tokenizer()
     if tokenizer is None:
         return {}
     sample = [texts[index] for index in _counted_indices(len(texts))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -22,6 +22,7 @@ from attnviz.extraction.families import (
 )
 from attnviz.extraction.hooks import parameter_names
 from attnviz.extraction.modules import ModuleScan, scan_modules
+from attnviz.extraction.preprocessors import saved_with
 
 
 class TooManyTokensError(ValueError):
@@ -158,6 +159,60 @@ class Loaded:
                 weight = None
             numbers[name] = getattr(weight, "shape", (None,))[0]
         return numbers
+
+    def find_tokenizer(self, *, required: bool = False) -> Any:
+        """Return the tokenizer that the caller passed, or else the one saved with the weights.
+
+        A saved tokenizer is read once per model object. Return None if no tokenizer is found. If
+        `required` is True, query the hub for a tokenizer that is not on this machine, which takes
+        time without a network, and raise ValueError instead of returning None.
+        """
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            tokenizer = saved_with(self.model, "tokenizer", from_hub=required)
+        if tokenizer is None and required:
+            source = getattr(self.model, "name_or_path", "")
+            reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
+            raise ValueError(
+                f"tokenizer: inputs contain text, and no tokenizer was found ({reason}). Pass "
+                "tokenizer=, or pass ids as inputs."
+            )
+        return tokenizer
+
+    def find_target_tokenizer(self, *, required: bool = False) -> Any:
+        """Return the tokenizer of the text that the model produces, or None if there is none.
+
+        It is the tokenizer of the decoder if the caller passed two tokenizers. It is None if the
+        model consists of two models with different vocabularies, and the caller passed one
+        tokenizer. In this case, raise ValueError if `required` is True.
+        """
+        if self.target_tokenizer is not None:
+            return self.target_tokenizer
+        tokenizer = self.find_tokenizer(required=required)
+        sizes = [
+            getattr(getattr(self.model.config, part, None), "vocab_size", None)
+            for part in ("encoder", "decoder")
+        ]
+        if tokenizer is None or not all(sizes) or sizes[0] == sizes[1]:
+            return tokenizer
+        if required:
+            raise ValueError(
+                f"target: the decoder of {type(self.model).__name__} has another vocabulary than "
+                f"its encoder ({sizes[1]:,} and {sizes[0]:,} tokens). Pass both tokenizers as "
+                "tokenizer=(source, target)."
+            )
+        return None
+
+    def find_processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
+        """Return the processor that the caller passed, or else the one saved with the weights.
+
+        `of` selects the kind of saved processor: ``"of images"``, ``"of sounds"``, or ``"of both"``
+        for texts with images or sounds. A saved processor is read once per model object. If it is
+        not on this machine, the hub is queried. Return None if no processor is found.
+        """
+        if self.processor is not None:
+            return self.processor
+        return saved_with(self.model, of, from_hub=True)
 
     def refuse(
         self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"

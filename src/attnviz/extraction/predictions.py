@@ -13,7 +13,6 @@ import torch
 
 from attnviz.extraction.inputs.batch import Batch, ProducedText
 from attnviz.extraction.loaded import Loaded
-from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 
@@ -105,7 +104,7 @@ def add_predictions(loaded: Loaded, batch: Batch, outputs: Any) -> None:
             batch.notes.append(_NOT_FINITE)
             continue
         tokens = batch.tokens[sequence][index]
-        tokenizer = find_target_tokenizer(loaded)
+        tokenizer = loaded.find_target_tokenizer()
         predictions = _predictions(produced, probabilities, tokens, tokenizer)
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 

@@ -1,4 +1,4 @@
-"""Functions that find, cache and call the tokenizers and processors of models.
+"""Functions that read saved tokenizers and processors of models, and call them.
 
 A processor converts images or sounds, with or without texts, into arguments of a model.
 """
@@ -6,13 +6,12 @@ A processor converts images or sounds, with or without texts, into arguments of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from attnviz.extraction.loaded import Loaded
 from attnviz.utils.arguments import check_encodable
 from attnviz.utils.cleanup import fork_safe_lock
 
@@ -22,65 +21,6 @@ _readers: WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Any]] = WeakK
 _reading_lock = fork_safe_lock()
 #: Lock that is held while a tokenizer or processor is called (see `call_reader`).
 calling_lock = fork_safe_lock()
-
-
-def find_tokenizer(loaded: Loaded, *, required: bool) -> Any:
-    """Return the tokenizer that the caller passed, or else the one saved with the model's weights.
-
-    A saved tokenizer is read once per model object. Return None if no tokenizer is found. If
-    `required` is True, query the hub for a tokenizer that is not on this machine, which takes time
-    without a network, and raise ValueError instead of returning None.
-    """
-    tokenizer = loaded.tokenizer
-    if tokenizer is None:
-        tokenizer = _saved_with(loaded.model, "tokenizer", from_hub=required)
-    if tokenizer is None and required:
-        source = getattr(loaded.model, "name_or_path", "")
-        reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
-        raise ValueError(
-            f"tokenizer: inputs contain text, and no tokenizer was found ({reason}). Pass "
-            "tokenizer=, or pass ids as inputs."
-        )
-    return tokenizer
-
-
-def find_target_tokenizer(loaded: Loaded, *, required: bool = False) -> Any:
-    """Return the tokenizer of the text that the model produces, or None if there is none.
-
-    It is the tokenizer of the decoder if the caller passed two tokenizers. It is None if the model
-    consists of two models with different vocabularies, and the caller passed one tokenizer. In this
-    case, raise ValueError if `required` is True.
-    """
-    if loaded.target_tokenizer is not None:
-        return loaded.target_tokenizer
-    tokenizer = find_tokenizer(loaded, required=required)
-    sizes = [
-        getattr(getattr(loaded.model.config, part, None), "vocab_size", None)
-        for part in ("encoder", "decoder")
-    ]
-    if tokenizer is None or not all(sizes) or sizes[0] == sizes[1]:
-        return tokenizer
-    if required:
-        raise ValueError(
-            f"target: the decoder of {type(loaded.model).__name__} has another vocabulary than its "
-            f"encoder ({sizes[1]:,} and {sizes[0]:,} tokens). Pass both tokenizers as "
-            "tokenizer=(source, target)."
-        )
-    return None
-
-
-def find_processor(
-    loaded: Loaded, of: Literal["of both", "of images", "of sounds"] = "of images"
-) -> Any:
-    """Return the processor that the caller passed, or else the one saved with the model's weights.
-
-    `of` selects the kind of saved processor: ``"of images"``, ``"of sounds"``, or ``"of both"`` for
-    texts with images or sounds. A saved processor is read once per model object. If it is not on
-    this machine, the hub is queried. Return None if no processor is found.
-    """
-    if loaded.processor is not None:
-        return loaded.processor
-    return _saved_with(loaded.model, of, from_hub=True)
 
 
 def takes_chats(reader: Any) -> bool:
@@ -124,7 +64,12 @@ def _texts_in(value: Any) -> Iterator[str]:
             yield from _texts_in(item)
 
 
-def _saved_with(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
+def saved_with(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
+    """Return the tokenizer or processor that is saved with a model, or None if there is none.
+
+    `kind` is ``"tokenizer"``, or a kind of processors (see `Loaded.find_processor`). It is read
+    once per model. If it is not on this machine, and `from_hub` is True, the hub is queried.
+    """
     source = str(getattr(model, "name_or_path", "") or "")
     if not source:
         return None

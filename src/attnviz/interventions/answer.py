@@ -17,7 +17,7 @@ import torch
 
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.predictions import class_names
-from attnviz.extraction.preprocessors import call_reader, find_target_tokenizer
+from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.example import Example, answering_stack
 from attnviz.interventions.rounding import noise_of
@@ -325,7 +325,7 @@ def answer_of(
         )
     best = row.topk(2).indices.tolist()
     classes = position is None
-    tokenizer = find_target_tokenizer(example.loaded)
+    tokenizer = example.loaded.find_target_tokenizer()
     if requested is None:
         after = exact_row(changed, position)
         others = best if after is None else after.topk(2).indices.tolist()

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.interventions.answer import Answer, exact_row, texts_of
 from attnviz.interventions.runner import Runner
 from attnviz.record.tokens import Candidate, quote
@@ -141,7 +140,7 @@ def effect_of(runner: Runner, answer: Answer, after: Any, perturbed: Sequence[An
 
 def _candidates(row: torch.Tensor, runner: Runner) -> tuple[Candidate, ...]:
     best, ids = torch.softmax(row, dim=-1).topk(min(_CANDIDATES, len(row)))
-    tokenizer = find_target_tokenizer(runner.example.loaded)
+    tokenizer = runner.example.loaded.find_target_tokenizer()
     classes = runner.reading.row is None
     texts = texts_of(ids.tolist(), runner.model, tokenizer, classes=classes)
     return tuple(map(Candidate, texts, ids.tolist(), best.tolist()))

@@ -22,7 +22,6 @@ from attnviz.extraction.inputs.generate import (
 )
 from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
-from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import (
@@ -286,7 +285,7 @@ class _Intervention:
         no_position = self._position is None and not callable(answer)
         made = Runner(example.with_generated_text(text, settings.method))
         position = count - 1 if no_position else self._position
-        tokenizer = find_target_tokenizer(example.loaded)
+        tokenizer = example.loaded.find_target_tokenizer()
         texts = _text_of(unchanged_text, tokenizer), _text_of(text, tokenizer)
         return self._compare(made, changes, answer, position, texts)
 

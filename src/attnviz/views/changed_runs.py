@@ -25,7 +25,6 @@ from attnviz.extraction.capture.change import ForwardChange, LayerChange
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.outputs import FollowedOutputs
 from attnviz.extraction.options import CaptureOptions
-from attnviz.extraction.preprocessors import find_tokenizer
 from attnviz.interventions.answer import Answer
 from attnviz.interventions.attributed import ValueNorms
 from attnviz.interventions.changes import (
@@ -545,7 +544,7 @@ def _masked_token(runner: Runner) -> int | None:
     """
     example = runner.example
     ids = example.batch.arguments.get("input_ids")
-    mask = getattr(find_tokenizer(example.loaded, required=False), "mask_token_id", None)
+    mask = getattr(example.loaded.find_tokenizer(), "mask_token_id", None)
     if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
         return None
     mask_positions = (ids[0] == mask).nonzero().flatten().tolist()

@@ -55,11 +55,7 @@ from attnviz.extraction.inputs.truncate import (
 from attnviz.extraction.loaded import Loaded, TooManyTokensError
 from attnviz.extraction.models import name_of
 from attnviz.extraction.options import RecordOptions
-from attnviz.extraction.preprocessors import (
-    call_reader,
-    find_target_tokenizer,
-    find_tokenizer,
-)
+from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.frames import length_notes, silence_from
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
@@ -357,7 +353,7 @@ class Encoder:
         takes = self.loaded.takes
         if not takes["texts"] and any(takes.values()):
             raise self.loaded.refuse("a text")
-        tokenizer = find_tokenizer(self.loaded, required=True)
+        tokenizer = self.loaded.find_tokenizer(required=True)
         options = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
         return self._batch_of_text(call_reader(tokenizer, *parts, return_tensors="pt", **options))
 
@@ -367,7 +363,7 @@ class Encoder:
             processor = chat_processor(self.loaded)
             encoded = encode_chat(processor, messages, expects_answer=expects_answer)
             return self._encode_mapping(encoded, processor)
-        tokenizer = find_tokenizer(self.loaded, required=True)
+        tokenizer = self.loaded.find_tokenizer(required=True)
         encode = partial(encode_chat, tokenizer, messages, expects_answer=expects_answer)
         cut = self._truncation.options(tokenizer, "inputs", num_new_tokens=answer.num_tokens)
         batch = self._batch_of_text(encode(**cut))
@@ -463,7 +459,7 @@ class Encoder:
         encoding prompt and target as one text could change the last token of the prompt.
         """
         [text] = target_texts(target, 1)
-        tokenizer = find_tokenizer(self.loaded, required=True)
+        tokenizer = self.loaded.find_tokenizer(required=True)
         encoded = call_reader(tokenizer, text, add_special_tokens=False, return_tensors="pt")
         ids: torch.Tensor = encoded["input_ids"]
         self._check_ids(ids, "target")
@@ -496,8 +492,8 @@ class Encoder:
         """Add the tokens of the sequence `name` to a batch."""
         ids = batch.arguments["input_ids" if name == "input" else "decoder_input_ids"]
         is_target = name == "decoder"
-        own_tokenizer = find_tokenizer(self.loaded, required=False)
-        tokenizer = find_target_tokenizer(self.loaded) if is_target else own_tokenizer
+        own_tokenizer = self.loaded.find_tokenizer()
+        tokenizer = self.loaded.find_target_tokenizer() if is_target else own_tokenizer
         readings = batch.readings
         if is_target and tokenizer is not own_tokenizer:
             readings = [one for one in readings if one.tokenizer is tokenizer]
@@ -547,7 +543,7 @@ class Encoder:
                     f"The target starts as its tokenizer writes it: {', '.join(unused)} of "
                     f"{type(self.loaded.wrapper).__name__} apply only to generated texts."
                 )
-            tokenizer = find_target_tokenizer(self.loaded, required=True)
+            tokenizer = self.loaded.find_target_tokenizer(required=True)
             encoded = call_reader(
                 tokenizer,
                 text_target=texts,

@@ -28,7 +28,6 @@ from attnviz.extraction.hooks import evaluate, parameter_names
 from attnviz.extraction.inputs.batch import Batch, check_can_append, moved_to_model
 from attnviz.extraction.loaded import Loaded, TooManyTokensError
 from attnviz.extraction.modules import modules_of
-from attnviz.extraction.preprocessors import find_target_tokenizer
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -220,7 +219,7 @@ def generate_text(
     arguments, prompt = _model_inputs(loaded, batch)
     options = dict(settings.options)
     if settings.setting("stop_strings") or settings.setting("token_healing"):
-        options.setdefault("tokenizer", find_target_tokenizer(loaded))
+        options.setdefault("tokenizer", loaded.find_target_tokenizer())
     if "force_unique_generate_call" in settings.parameters:
         # Whisper returns a text without its start and its end token, and continues it with the
         # texts of further windows of the sound. With this option, it returns all tokens of the

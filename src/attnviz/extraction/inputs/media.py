@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 from attnviz.extraction.loaded import Loaded
-from attnviz.extraction.preprocessors import call_reader, find_processor, takes_chats
+from attnviz.extraction.preprocessors import call_reader, takes_chats
 from attnviz.utils.arrays import as_array
 
 
@@ -179,7 +179,7 @@ def _processor(
 
     `contents` describes the inputs, for the error.
     """
-    processor = find_processor(loaded, of)
+    processor = loaded.find_processor(of)
     kind = {"of images": "image processor", "of sounds": "feature extractor"}.get(of)
     if processor is None or (kind is None and not hasattr(processor, "apply_chat_template")):
         raise ValueError(

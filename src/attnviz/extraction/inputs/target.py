@@ -23,7 +23,6 @@ from attnviz.extraction.inputs.batch import (
 )
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
-from attnviz.extraction.preprocessors import find_tokenizer
 from attnviz.extraction.tokens.text import read_tokens
 from attnviz.record.tokens import joined_tokens
 from attnviz.utils.arguments import short_repr
@@ -245,7 +244,7 @@ def append_ids(loaded: Loaded, batch: Batch, added: torch.Tensor) -> None:
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
     prompt = batch.tokens["input"][0]
     new_ids = added[0].tolist()
-    tokenizer = find_tokenizer(loaded, required=False)
+    tokenizer = loaded.find_tokenizer()
     answer, _ = read_tokens(new_ids, tokenizer=tokenizer, sequence=[1] * len(new_ids))
     batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
