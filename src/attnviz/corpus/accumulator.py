@@ -20,7 +20,7 @@ from attnviz.analysis.measures import TokenFacts
 from attnviz.corpus.columns import category_codes, checked_entry, is_missing
 from attnviz.corpus.measuring import StackText, can_measure_together, measure_stacks
 from attnviz.corpus.parses import pairs_of_relations
-from attnviz.corpus.texts import note_on_some_texts
+from attnviz.corpus.texts import named_error, note_on_some_texts
 from attnviz.corpus.totals import KIND, Settings, Totals, join_ranges, totals_of_texts
 from attnviz.record.notes import NoteKind, of_kind
 from attnviz.record.record import AttentionRecord
@@ -123,8 +123,7 @@ class Accumulator:
         except (TypeError, ValueError) as error:
             if not self._argument:
                 raise
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{self._argument}[{text}]: {error}") from error
+            raise named_error(error, f"{self._argument}[{text}]") from error
 
 
 def _can_measure_together(texts: Sequence[_CheckedText]) -> bool:

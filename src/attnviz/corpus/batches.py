@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from attnviz.corpus.columns import is_missing
+from attnviz.corpus.texts import named_error
 from attnviz.extraction import extract
 from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.capture.outputs import HeadOutputs
@@ -171,7 +172,7 @@ class TextInput:
             reason = f"texts[{self.index}]: {error}"
             self.result = ReadText(self.index, None, "too long", reason)
         except Exception as error:  # noqa: BLE001 - raised later
-            self.error = _named(error, f"texts[{self.index}]")
+            self.error = named_error(error, f"texts[{self.index}]")
 
 
 class BatchReader:
@@ -372,25 +373,6 @@ class BatchReader:
 
     def _records(self, batch: Batch) -> list[AttentionRecord]:
         return record_batch(self._encoder, batch, options=self._capture, outputs=self._outputs)
-
-
-def _named(error: Exception, name: str) -> Exception:
-    """Return `error` with the name of a text, such as "texts[3]", before its message.
-
-    The result is a new TypeError, ValueError, MemoryError, NotImplementedError or RuntimeError: the
-    first of these classes of which `error` is an instance. If it is an instance of none of them, or
-    a torch.OutOfMemoryError, return `error` with a note that names the text.
-    """
-    kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
-    kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
-    if kind is None or isinstance(error, torch.OutOfMemoryError):
-        error.add_note(f"This was {name}.")
-        return error
-    # Use the built-in base class of the error, because its own class may need arguments besides
-    # the message.
-    named = kind(f"{name}: {error}")
-    named.__cause__ = error
-    return named
 
 
 def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -> float:

@@ -330,17 +330,18 @@ def _result(
     interrupt.
     """
     try:
-        try:
-            for _ in chain([None], steps):
-                report("texts", accumulator.totals.num_added, total, "text")
-                if saver is not None:
-                    saver.save_if_due(accumulator.totals)
-        finally:
-            # If a text caused an error, the texts before it are added.
-            accumulator.result()
+        for _ in chain([None], steps):
+            report("texts", accumulator.totals.num_added, total, "text")
+            if saver is not None:
+                saver.save_if_due(accumulator.totals)
     finally:
-        if saver is not None:
-            saver.save(accumulator.totals)
+        # If a text caused an error, the texts before it are added.
+        try:
+            accumulator.result()
+        finally:
+            if saver is not None:
+                saver.save(accumulator.totals)
+    report("texts", accumulator.totals.num_added, total, "text")
     return HeadStatistics.of_totals(accumulator.totals)
 
 

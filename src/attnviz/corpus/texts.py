@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from attnviz.record.notes import kind_of
 
@@ -103,6 +104,25 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}. Pass "
             "the name of the column with the texts."
         )
+
+
+def named_error(error: Exception, name: str) -> Exception:
+    """Return `error` with the name of a text, such as "texts[3]", before its message.
+
+    The result is a new TypeError, ValueError, MemoryError, NotImplementedError or RuntimeError: the
+    first of these classes of which `error` is an instance. If it is an instance of none of them, or
+    a torch.OutOfMemoryError, return `error` with a note that names the text.
+    """
+    kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
+    kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
+    if kind is None or isinstance(error, torch.OutOfMemoryError):
+        error.add_note(f"This was {name}.")
+        return error
+    # Use the built-in base class of the error, because its own class may need arguments besides
+    # the message.
+    named = kind(f"{name}: {error}")
+    named.__cause__ = error
+    return named
 
 
 def notes_on_left_out(empty: int, too_long: int) -> list[str]:
