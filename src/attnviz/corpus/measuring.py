@@ -316,8 +316,11 @@ class _Measuring:
         self._names = (*(measure.name for measure in self._pair_measures), *first.relations)
         count = len(self._names)
         of_heads = (len(texts), self._num_heads)
-        self._pair_weights = np.zeros((*of_heads, count))
-        self._shuffled = np.zeros((*of_heads, count))
+        # Numerators of these scores, and of their three baselines. The baselines from position and
+        # from the key are NaN if they are not defined.
+        self._numerators = np.zeros((1 + NUM_BASELINES, *of_heads, count))
+        self._numerators[2:] = np.nan
+        self._pair_weights, self._shuffled, self._of_position, self._of_keys = self._numerators
         self._counts = np.zeros((*of_heads, count), np.int64)
         self._squares = np.zeros(of_heads)
         self._row_values = np.zeros((*of_heads, len(self._row_measures)))
@@ -341,10 +344,6 @@ class _Measuring:
             for column, name in enumerate(self._names)
             if self._one_text and name not in positional
         ]
-        # Numerators of the baseline from position and of the baseline from the key. NaN if the
-        # baseline is not defined.
-        self._of_position = np.full((*of_heads, count), np.nan)
-        self._of_keys = np.full((*of_heads, count), np.nan)
         # For each system of classes, one-hot vectors of the classes of all queries, (texts,
         # queries, classes), and of all keys, (texts, keys, classes).
         self._one_hot = {
@@ -614,9 +613,7 @@ class _Measuring:
         no_baselines = [undefined] * NUM_BASELINES
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = np.where(self._counts > 0, self._counts, np.nan)
-            mass, shuffled = self._pair_weights / counts, self._shuffled / counts
-            by_position, by_key = self._of_position / counts, self._of_keys / counts
-            of_pairs = np.stack([mass, shuffled, by_position, by_key], axis=1)
+            of_pairs = np.moveaxis(self._numerators / counts, 0, 1)
             for column in np.flatnonzero(self._counts.any(axis=(0, 1))).tolist():
                 scores[self._names[column]] = of_pairs[..., column]
             if self._one_text:

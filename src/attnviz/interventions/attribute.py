@@ -26,7 +26,7 @@ from attnviz.interventions.attribution_methods import AttributionMethod, Needs, 
 from attnviz.interventions.changes import StackLayer
 from attnviz.interventions.direct import direct_gradients
 from attnviz.interventions.example import Example
-from attnviz.interventions.gradients import followed, gradients, mean_gradients, vectors_of
+from attnviz.interventions.gradients import followed, gradients, mean_gradients
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runner import Runner
 from attnviz.record.attention import LayerAttention
@@ -208,8 +208,7 @@ def _mean_gradients(runner: Runner, steps: int) -> _Needed:
 
 def _direct_gradients(runner: Runner, _: int) -> _Needed:
     requested = _requested(runner).values()
-    direct = followed(runner.model, partial(direct_gradients, runner, requested))
-    return {run: vectors_of(call, gradient) for run, (call, gradient) in direct.items()}, []
+    return followed(runner.model, partial(direct_gradients, runner, requested)), []
 
 
 # Functions that compute what a method needs (`AttributionMethod.needs`).

@@ -18,6 +18,8 @@ from torch import nn
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.hooks import hook
+from attnviz.interventions.attributed import HeadVectors
+from attnviz.interventions.gradients import vectors_of
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup
@@ -26,13 +28,10 @@ from attnviz.utils.cleanup import Cleanup
 # between the gradients at the outputs of different output projections.
 _SAME = 1e-3
 
-#: For each run of an attention module, a pair: the call of the attention function, which has values
-#: and outputs, and the direct gradient of the answer with respect to these outputs. The outputs are
-#: those before the output projection.
-DirectGradients = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
-
-def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> DirectGradients:
+def direct_gradients(
+    runner: Runner, requested: Collection[ModuleRun]
+) -> dict[ModuleRun, HeadVectors]:
     """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
     This gradient passes only through the output projection, the residual stream, the last norm, and
@@ -110,10 +109,7 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     if not _are_equal(through):
         raise NotImplementedError(_not_direct(model))
     return {
-        module_run: (
-            calls[module_run],
-            torch.zeros_like(calls[module_run].output) if slope is None else slope,
-        )
+        module_run: vectors_of(calls[module_run], slope)
         for module_run, slope in zip(module_runs, slopes, strict=True)
     }
 
