@@ -1315,6 +1315,8 @@ export interface AtlasDescription {
   /** Sentences about the statistics that the view shows. */
   notes: string[];
   stacks: AtlasStack[];
+  /** Groups of stacks that are different kinds of layers of one model. */
+  siblings: SiblingStack[][];
 }
 
 /**

@@ -26,6 +26,7 @@ from attnviz.corpus.edges import EdgeColumns, NearTokens
 from attnviz.corpus.measuring import unit_and_definition
 from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
+from attnviz.server.description import SiblingStack
 
 # Significant digits of statistics, and of the weights of edges. The weights have fewer digits,
 # because a reply has many of them.
@@ -50,7 +51,18 @@ def describe_atlas(
             _describe_stack(stack, stack if sent is None else sent[stack.name])
             for stack in map(statistics.stack, statistics.stack_names)
         ],
+        "siblings": sibling_stacks(statistics),
     }
+
+
+def sibling_stacks(statistics: HeadStatistics) -> list[list[SiblingStack]]:
+    """Group the stacks of linear layers with the causal self-attention of the same model."""
+    group: list[SiblingStack] = [
+        {"name": stack.name, "linear": stack.linear}
+        for stack in map(statistics.stack, statistics.stack_names)
+        if stack.linear or (stack.causal and stack.one_text)
+    ]
+    return [group] if len({stack["linear"] for stack in group}) > 1 else []
 
 
 def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from attnviz.server.description import SiblingStack
+
 
 class AtlasStatistic(TypedDict):
     """Statistic that is computed for each head, such as the score of "induction" or the entropy.
@@ -117,6 +119,8 @@ class AtlasDescription(TypedDict):
         Number of texts that were not read, because they are empty or too long for the model.
     notes : list of str
         Sentences about the statistics that the view shows.
+    siblings : list of list of SiblingStack
+        Groups of stacks that are different kinds of layers of one model.
     """
 
     model: str
@@ -125,6 +129,7 @@ class AtlasDescription(TypedDict):
     num_skipped: int
     notes: list[str]
     stacks: list[AtlasStack]
+    siblings: list[list[SiblingStack]]
 
 
 class AtlasRole(TypedDict):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 
 import traitlets
 
+from attnviz.atlas.answers import sibling_stacks
 from attnviz.atlas.page import MAX_BYTES, atlas_figure, make_atlas_page
 from attnviz.atlas.server import AtlasServer
 from attnviz.corpus.roles import is_sink
@@ -280,10 +281,7 @@ class AtlasView(HeadsView):
         return min(_HEIGHT_OF_REST + _ROW_HEIGHT * rows, _MAX_HEIGHT)
 
     def _siblings(self) -> list[list[str]]:
-        stacks = map(self._statistics.stack, self._statistics.stack_names)
-        # Linear layers are siblings of causal self-attention, as in js/src/views/atlas/state.ts.
-        group = [stack for stack in stacks if stack.linear or (stack.causal and stack.one_text)]
-        return [[stack.name for stack in group]] if any(stack.linear for stack in group) else []
+        return [[stack["name"] for stack in group] for group in sibling_stacks(self._statistics)]
 
     def _first_stack(self) -> str:
         return self._statistics.stack_names[0]

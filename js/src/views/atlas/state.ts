@@ -45,10 +45,5 @@ export type DescribedAtlas = Description & { atlas: AtlasDescription };
 /** Convert the reply to the request "describe" to a description like that of a record. */
 export function describedAtlas(answer: unknown): DescribedAtlas {
   const atlas = answer as AtlasDescription;
-  // Stacks of linear layers are siblings of causal self-attention (see `model-layers.ts`).
-  const group = atlas.stacks
-    .filter(({ linear, causal, same_tokens }) => linear || (causal && same_tokens))
-    .map(({ name, linear }) => ({ name, linear }));
-  const siblings = new Set(group.map(({ linear }) => linear)).size > 1 ? [group] : [];
-  return { ...atlas, atlas, siblings, stacks: atlas.stacks.map(stackOf) };
+  return { ...atlas, atlas, stacks: atlas.stacks.map(stackOf) };
 }

@@ -105,6 +105,12 @@ describe("a hybrid model", () => {
     override description = {
       ...FIXTURE.description,
       stacks: [STACK, { ...STACK, name: "linear", linear: true, layers: [3, 5] }],
+      siblings: [
+        [
+          { name: "self", linear: false },
+          { name: "linear", linear: true },
+        ],
+      ],
     };
     protected override reply(name: string, args: object) {
       const { stack, layer, ...request } = args as Record<string, unknown>;
