@@ -106,29 +106,27 @@ export function createProjection(
     const placing = placingOf(settings);
     return { stack: points.stack, ...at, placing, ...projectingOf(settings) };
   });
-  /** Projection that the reader has cancelled or restarted, or null. */
-  const chosen = signal<{ request: HeadPlot | null; action: "restart" | "cancel" } | null>(null);
+  /** Number of times that the reader has cancelled or restarted a projection. */
+  const actions = signal(0);
   const asked = computed(() => {
-    const [plot, reader] = [request.value, chosen.value];
-    if (!plot || pictureOf(state) !== "plot") return null;
-    return {
-      request: plot,
-      action: reader && same(reader.request, plot) ? reader.action : ("show" as const),
-    };
+    const question = { plot: request.value, actions: actions.value };
+    return question.plot && pictureOf(state) === "plot" ? question : null;
   });
   const newest = signal<Projection | null>(null);
-  record.answer(asked, async (question, ended) => {
+  record.answer(asked, async ({ plot: question }, ended) => {
     // While the projection runs, repeat the request to get later frames.
-    for (let action = question.action; !ended.aborted; action = "show") {
-      const plot = await projectionOf(source, question.request, ended, action);
+    while (question && !ended.aborted) {
+      const plot = await projectionOf(source, question, ended);
       if (ended.aborted) return;
       newest.value = plot;
       if (plot.work?.state !== "running") return;
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
   });
-  const choose = (action: "restart" | "cancel") => (): void => {
-    chosen.value = { request: request.peek(), action };
+  const act = (action: "restart" | "cancel") => (): void => {
+    const plot = request.peek();
+    const sent = plot && source.transport.request("plot", { ...plot, action });
+    sent?.then(() => actions.value++).catch(record.fail);
   };
   const settled = computed(
     () => newest.value !== null && same(newest.value.request, request.value),
@@ -156,8 +154,8 @@ export function createProjection(
     headTrust: computed(() => figures.value?.[0] ?? null),
     settled,
     /** Cancel a running t-SNE or UMAP. */
-    cancel: choose("cancel"),
+    cancel: act("cancel"),
     /** Restart a cancelled or failed projection. */
-    restart: choose("restart"),
+    restart: act("restart"),
   };
 }

@@ -15,7 +15,6 @@ import type {
   NormsHeader,
   PlotHeader,
   PlotOptions,
-  PlotRequest,
   SmallPlotsHeader,
   TrustHeader,
 } from "../../../client/protocol";
@@ -137,7 +136,8 @@ const NOT_IN_PAGE =
   "This page does not contain this plot. The principal components are shown instead. " +
   "Save the page while the plot is shown to include it.";
 
-const plotOf = loader(
+/** Load the plot of one head. While its projection runs, load the newest intermediate plot. */
+export const projectionOf = loader(
   "plot",
   (header: PlotHeader, bytes, request): Projection => {
     const { dimensions, count, low, size } = header;
@@ -161,22 +161,6 @@ const plotOf = loader(
   ({ work, coordinates }) =>
     work === null || work.state === "done" ? coordinates.byteLength : null,
 );
-
-/**
- * Load the plot of one head. While its projection runs, load the newest intermediate plot.
- *
- * @param action "cancel" cancels a running projection before the plot is loaded. "restart" starts a
- *   cancelled or failed projection again.
- */
-export async function projectionOf(
-  source: Source,
-  request: HeadPlot,
-  signal?: AbortSignal,
-  action: PlotRequest["action"] = "show",
-): Promise<Projection> {
-  if (action !== "show") await source.transport.request("plot", { ...request, action }, signal);
-  return plotOf(source, request, signal);
-}
 
 /** Load the trust figures of one head or all heads of a layer. A head without a plot has null. */
 export const trustOf = loader(
