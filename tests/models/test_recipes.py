@@ -244,4 +244,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             assert (matrices.triu(1) == 0).all()
             # The matrices of two selected channels equal those from the call with all channels.
             subset = names["hidden_attention"](mixer, states, torch.tensor([3, 7]))
-            assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
+            # A number is a sum of products of up to 30 decays. Its terms may cancel, so the error
+            # is relative to the largest number, and not to the number itself.
+            rounding = 64 * torch.finfo(torch.float32).eps * float(matrices.abs().max())
+            assert (subset - matrices[[3, 7]]).abs().max() < rounding
