@@ -25,6 +25,20 @@ export function otherSide(side: Side): Side {
   return side === "query" ? "key" : "query";
 }
 
+/** Query and key, as tokens or as positions. Each is null if there is none. */
+export type Focus = BySide<number | null>;
+
+/** Pinned tokens, as a selection and the traits have them. */
+export interface Pins {
+  token: number | null;
+  key: number | null;
+}
+
+/** Return the pinned tokens of a selection. */
+export function pinsOf(selection: Pins | null): Focus {
+  return { query: selection?.token ?? null, key: selection?.key ?? null };
+}
+
 /** Entry of the keys to leave out: special tokens, the first token, or the index of a key. */
 export type LeaveOut = "special" | "first" | number;
 

@@ -8,7 +8,7 @@ import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { patchOf } from "../../draw/patches";
-import { type BySide, bySide, type Side, sizeOf, tokenIn } from "../axis";
+import { type BySide, bySide, type Focus, type Side, sizeOf, tokenIn } from "../axis";
 import { AXIS_HEIGHT, NUMBERS_APART } from "../plot/bars";
 import { indicesOf, neededIndices, repeatedIn, spanOf as spanText } from "../text/captions";
 import { fitLabel } from "../text/labels";
@@ -17,7 +17,6 @@ import {
   cellsSize,
   edgeOf,
   MAX_CELL,
-  type Position,
   pixelOf,
   roomOf,
   stageOf,
@@ -437,7 +436,7 @@ export function ticks([start, stop]: Range, step: number, apart: number): number
  * Return the row and column of the cell at a point. On the label or bar of a row (or column),
  * return only this row (or column), and null for the other. Return null at other points.
  */
-export function cellAt(layout: Layout, x: number, y: number): Position | null {
+export function cellAt(layout: Layout, x: number, y: number): Focus | null {
   const { viewport, left, top, cellsWidth, cellsHeight, bars } = layout;
   const inRows = y >= top && y < top + cellsHeight;
   const inColumns = x >= left && x < left + cellsWidth;

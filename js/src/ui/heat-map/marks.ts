@@ -16,6 +16,7 @@ import {
   type Axis,
   type BySide,
   bySide,
+  type Focus,
   indexIn,
   isInside,
   isVisible,
@@ -67,7 +68,7 @@ import {
   ticks,
 } from "./layout";
 import type { Grid } from "./tiles";
-import { isPooled, type Position, tokenStep, type Viewport } from "./viewport";
+import { isPooled, tokenStep, type Viewport } from "./viewport";
 
 /**
  * Weights of a pinned query on the keys of `window`, or weights of the queries of `window` on a
@@ -100,7 +101,7 @@ export interface HeatMap {
   /**
    * `pins` are the pinned tokens. `lines` are their weights, which are null until they are loaded.
    */
-  pins: Position;
+  pins: Focus;
   lines: BySide<Line | null>;
   /**
    * Function that returns whether the text of a token matches the search, or null without a search.
@@ -287,13 +288,13 @@ function answerNames({ layout, palette }: HeatMap): Mark[] {
  */
 export function frontMarks(
   heatMap: HeatMap,
-  hovered: Position | null = null,
-  cursor: Position | null = null,
+  hovered: Focus | null = null,
+  cursor: Focus | null = null,
 ): Mark[] {
   const { layout, palette, pins, lines } = heatMap;
   const { left, top, viewport } = layout;
   const { axes } = viewport;
-  const cellsOf = (tokens: Position | null): Position =>
+  const cellsOf = (tokens: Focus | null): Focus =>
     bySide((side) => positionOf(axes[side], tokens?.[side] ?? null));
   // `hovered` may be a cell of an earlier grid that had more cells.
   const isInGrid =
@@ -322,7 +323,7 @@ export function frontMarks(
 }
 
 /** Return outlines of the row `at.query` and the column `at.key`. null has no outline. */
-function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: number): Mark[] {
+function outlines(layout: Layout, at: Focus, stroke: string, strokeWidth: number): Mark[] {
   return SIDES.flatMap((side): Mark[] => {
     const cell = at[side];
     if (cell === null) return [];

@@ -4,7 +4,7 @@ import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { SCORED_ZERO, zeroInWords } from "../../client/zeros";
-import { type BySide, bySide, type Side, tokenAt, tokensAt } from "../axis";
+import { type BySide, bySide, type Focus, pinsOf, type Side, tokenAt, tokensAt } from "../axis";
 import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
@@ -29,15 +29,7 @@ import { cellAt } from "./layout";
 import type { HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
 import type { HeatMapStore } from "./store";
-import {
-  type CellAxis,
-  distanceTo,
-  isWhole,
-  type Position,
-  pinsOf,
-  pixelOf,
-  type Viewport,
-} from "./viewport";
+import { type CellAxis, distanceTo, isWhole, pixelOf, type Viewport } from "./viewport";
 
 interface PlotProps {
   context: ViewContext<HeatMapState>;
@@ -90,7 +82,7 @@ function weightInWords({ grid, layout }: HeatMap, value: number, pooled: boolean
 }
 
 /** Return the content of the tooltip for a cell, a label or a bar. */
-function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y"> {
+function hintOf(heatMap: HeatMap, { query, key }: Focus): Omit<Hint, "x" | "y"> {
   const { layout, grid, effects } = heatMap;
   const { viewport } = layout;
   if (query !== null && key !== null) {

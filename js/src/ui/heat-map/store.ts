@@ -12,8 +12,10 @@ import { sceneOf } from "../../draw/marks";
 import {
   type BySide,
   bySide,
+  type Focus,
   isVisible,
   otherSide,
+  pinsOf,
   positionOf,
   SIDES,
   type Side,
@@ -36,7 +38,7 @@ import { layOut } from "./layout";
 import { backMarks, frontMarks, type HeatMap, type Line } from "./marks";
 import type { HeatMapState } from "./state";
 import { composeGrid, isLarge, loadTiles, readOf, tilesOf, wantedTiles } from "./tiles";
-import { isPooled, isWhole, type Position, pinsOf, type Viewport, WHOLE, zoomed } from "./viewport";
+import { isPooled, isWhole, type Viewport, WHOLE, zoomed } from "./viewport";
 
 /**
  * Device pixels per CSS pixel, assumed for the layout of a printed figure. Small cells are rounded
@@ -73,8 +75,8 @@ function quantile(values: Float32Array): number {
 export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>>) {
   const { source, state, record } = context;
   const effects = effectsOf(record).tokens;
-  const hovered = signal<Position | null>(null);
-  const cursor = signal<Position | null>(null);
+  const hovered = signal<Focus | null>(null);
+  const cursor = signal<Focus | null>(null);
   const search = signal("");
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
   // Count of tile arrivals. Signals that read it are computed again when tiles arrive.
@@ -314,7 +316,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
      * Pin a query, a key or both. If their cells are already pinned, remove these pins instead. A
      * side for which `tokens` has null does not change.
      */
-    pin: (tokens: Position) => {
+    pin: (tokens: Focus) => {
       const now = viewport.peek();
       if (!now) return;
       const isPinned = SIDES.every((side) => {

@@ -23,12 +23,6 @@ import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Selection } from "../view/record";
 import type { HeatMapState } from "./state";
 
-/**
- * Query and key, either as indices of tokens or as the row and the column of a cell. Each of the
- * two may be null.
- */
-export type Position = BySide<number | null>;
-
 /** Rows of queries or columns of keys. Each position of the axis is a row or column of cells. */
 export interface CellAxis extends Axis {
   /**
@@ -54,10 +48,6 @@ export interface Viewport extends Selection {
   ratio: number;
   /** Whether a cell covers several weights if the reader zooms out completely. */
   canPool: boolean;
-}
-
-export function pinsOf({ token, key }: Selection): Position {
-  return { query: token, key };
 }
 
 /** Maximum size of a cell, in pixels. */

@@ -9,7 +9,7 @@ import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridTokens } from "../../draw/patches";
-import type { BySide, Side } from "../axis";
+import type { Focus, Side } from "../axis";
 import type { RecordStore, Selection } from "../view/record";
 
 /** Images of the record, by the index `image` of a patch grid. An image is null until it is loaded. */
@@ -98,12 +98,6 @@ export interface HeatSeries {
   heads: number[];
   how: "mean" | "max";
 }
-
-/**
- * Query and key that are highlighted or pinned, each null without one. The image panel shows
- * the weights of the query or, without a query, the weights on the key.
- */
-export type Focus = BySide<number | null>;
 
 /**
  * Request for the weights of the query `token` on all keys (`side` is "query"), or of all queries

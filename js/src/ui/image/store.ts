@@ -11,7 +11,7 @@ import { type Figure, joined, pictureWidth } from "../../draw/figure";
 import { FigureError } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { patchIn, patchToken } from "../../draw/patches";
-import type { Axis, BySide, Side } from "../axis";
+import { type Axis, type BySide, type Focus, pinsOf, type Side } from "../axis";
 import { type ImageExport, type ViewFigure, viewFigure } from "../exports/exports";
 import { capital, numbersInWords, quoted } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
@@ -21,7 +21,6 @@ import { drawnTokens, heatsInWords, layersInWords } from "./captions";
 import { heatScale, imageRows, type PanelContent, panelMarks } from "./marks";
 import {
   createImageRoom,
-  type Focus,
   type Heat,
   type HeatQuestion,
   type HeatSeries,
@@ -116,9 +115,7 @@ export function createImagePanel<S extends RecordState>(
   // highlights the tokens of this patch, so the weights of highlighted tokens would change whenever
   // the pointer moves.
   const focus = computed<Focus>(() =>
-    hovered.value
-      ? { query: selection.value?.token ?? null, key: selection.value?.key ?? null }
-      : options.focus.value,
+    hovered.value ? pinsOf(selection.value) : options.focus.value,
   );
   const question = computed(
     () =>

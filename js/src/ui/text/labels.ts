@@ -8,13 +8,9 @@ import { printableSentence, tokenText } from "../../draw/marks";
 /** Function that returns the width of a text in a CSS font, in pixels. */
 export type Measure = (text: string, font: string) => number;
 
-/**
- * Label of a token: its text and the width of this text in pixels. `cut` is true if the text is
- * shortened.
- */
+/** Label of a token: its text and the width of this text in pixels. */
 export interface Label {
   text: string;
-  cut: boolean;
   width: number;
   /**
    * Height in pixels of the picture that is drawn instead of the text. Only patches of an image
@@ -55,7 +51,7 @@ function visible(text: string): string {
 export function fitLabel(text: string, limit: number, font: string, measure: Measure): Label {
   const shown = visible(text);
   const width = measure(shown, font);
-  if (width <= limit) return { text: shown, cut: false, width };
+  if (width <= limit) return { text: shown, width };
   const parts = graphemes(shown);
   let low = 1;
   let high = parts.length;
@@ -73,5 +69,5 @@ export function fitLabel(text: string, limit: number, font: string, measure: Mea
     else high = middle - 1;
   }
   const cut = cutTo(low);
-  return { text: cut, cut: true, width: measure(cut, font) };
+  return { text: cut, width: measure(cut, font) };
 }

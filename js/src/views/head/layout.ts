@@ -123,7 +123,7 @@ function labelsOf(
       return { token, ...fitLabel(tokens.text[token] ?? "", limit, font, input.measure) };
     const stretch = clamp(shape, 1 / MAX_STRETCH, MAX_STRETCH);
     const [width, height] = horizontal ? [along, along / stretch] : [along * stretch, along];
-    return { token, text: "", cut: false, width, height };
+    return { token, text: "", width, height };
   });
   // If one label of a horizontal layout is too wide, all labels are turned, except patches and very
   // short labels.

@@ -6,11 +6,20 @@
  */
 
 import type { WeightBlock } from "../../client/source";
-import { indexIn, isWithin, rowOf, type Side } from "../../ui/axis";
+import {
+  bySide,
+  type Focus,
+  indexIn,
+  isVisible,
+  isWithin,
+  pinsOf,
+  rowOf,
+  type Side,
+} from "../../ui/axis";
 import { inkColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
-import type { Focus, Images } from "../../ui/image/state";
+import type { Images } from "../../ui/image/state";
 import { numbersInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout } from "./layout";
 import type { Line, LineOptions, Lines } from "./lines";
@@ -48,10 +57,6 @@ export interface LinePlot {
    * effects.
    */
   effects: TokenEffects | null;
-  /** Index of the pinned query, or null if no query in the window is pinned. */
-  token: number | null;
-  /** Index of the pinned key, or null if no key in the window is pinned. */
-  key: number | null;
   /** Token under the pointer. */
   hovered: TokenAt | null;
   /** Line under the pointer. */
@@ -76,7 +81,7 @@ export function isRenormalized({ plan, options }: Pick<LinePlot, "plan" | "optio
 
 /** Plot without pins, pointer, cursor and search. */
 export const NO_HIGHLIGHTS = {
-  ...{ token: null, key: null, hovered: null, hoveredLine: null, hoveredHeads: [] },
+  ...{ hovered: null, hoveredLine: null, hoveredHeads: [] },
   ...{ cursor: null, isFound: null, lost: "" },
 } satisfies Partial<LinePlot>;
 
@@ -89,9 +94,14 @@ export function pointedAt({ hovered, cursor }: Pick<LinePlot, "hovered" | "curso
  * Return the query and key whose lines are highlighted: the token under the pointer or cursor,
  * otherwise the pins. If only one token is pinned, a token of the other side does not replace it.
  */
-export function focusOf(linePlot: Pick<LinePlot, "hovered" | "cursor" | "token" | "key">): Focus {
-  const pointed = pointedAt(linePlot);
-  const pins = { query: linePlot.token, key: linePlot.key };
+export function focusOf(linePlot: LinePlot): Focus {
+  const { axes } = linePlot.plan;
+  const pins = pinsOf(linePlot.plan);
+  const visible = bySide((side) => (isVisible(axes[side], pins[side]) ? pins[side] : null));
+  return focusAmong(visible, pointedAt(linePlot));
+}
+
+export function focusAmong(pins: Focus, pointed: TokenAt | null): Focus {
   const numPins = [pins.query, pins.key].filter((pin) => pin !== null).length;
   // If only a query (key) is pinned, its bars are beside the keys (queries). The bars must stay
   // while the pointer is on them, so the pin stays highlighted.

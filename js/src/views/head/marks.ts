@@ -7,7 +7,7 @@
 
 import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
-import { SIDES, stateOf } from "../../ui/axis";
+import { pinsOf, SIDES, stateOf } from "../../ui/axis";
 import { graphemes } from "../../ui/text/labels";
 import { barMarks, keyEffectMarks } from "./bars";
 import {
@@ -176,9 +176,8 @@ function textBeside(
 function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette, hoveredLine } = linePlot;
   const { side, edge, tokens } = column;
-  const isQuery = side === "query";
   const special = new Set(tokens.special);
-  const pinned = isQuery ? linePlot.token : linePlot.key;
+  const pinned = pinsOf(linePlot.plan)[side];
   const focus = focusOf(linePlot)[side];
   const pointed = pointedAt(linePlot);
   const ends = [hoveredLine?.[side], pointed?.side === side ? pointed.index : null];

@@ -4,7 +4,7 @@ import { batch, computed, type Signal, signal, untracked } from "@preact/signals
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
-import { isVisible, type LeaveOut, type Side } from "../../ui/axis";
+import { isVisible, type LeaveOut, pinsOf, type Side } from "../../ui/axis";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { effectsOf } from "../../ui/effects/effects";
 import type { WithImages } from "../../ui/image/state";
@@ -17,10 +17,11 @@ import { assign, follow } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
 import { layOut } from "./layout";
 import {
-  focusOf,
+  focusAmong,
   isRenormalized,
   type LinePlot,
   NO_HIGHLIGHTS,
+  pointedAt,
   seriesTextColor,
   type TokenAt,
 } from "./line-plot";
@@ -133,19 +134,12 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
     };
   });
 
-  /** Plot with the pins that are in the windows, as exports show it. */
+  /** Plot with pins, as exports show it. */
   const pinned = computed<LinePlot | null>(() => {
     const plot = basePlot.value;
     if (!plot) return null;
-    const ifInSight = (side: Side, index: number | null): number | null =>
-      isVisible(plot.plan.axes[side], index) ? index : null;
-    return {
-      ...plot,
-      plan: { ...plot.plan, token: token.value, key: key.value, asQuery: asQuery.value },
-      token: ifInSight("query", token.value),
-      key: ifInSight("key", key.value),
-      lost: lost.value ?? "",
-    };
+    const pins = { token: token.value, key: key.value, asQuery: asQuery.value };
+    return { ...plot, plan: { ...plot.plan, ...pins }, lost: lost.value ?? "" };
   });
 
   /** Plot with pins and the keyboard cursor. It does not depend on the pointer. */
@@ -254,9 +248,9 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     },
     focus: computed(() => {
       const { hovered = null, cursor = null } = store.linePlot.value ?? {};
-      // Use the selection's pins, because the plot does not contain pins outside the windows.
-      const { token = null, key = null } = context.record.selection.value ?? {};
-      return focusOf({ hovered, cursor, token, key });
+      // The image shows the weights of pins that are outside the windows, too.
+      const pins = pinsOf(context.record.selection.value);
+      return focusAmong(pins, pointedAt({ hovered, cursor }));
     }),
     point: (to) =>
       batch(() => {

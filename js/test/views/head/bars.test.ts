@@ -16,9 +16,11 @@ const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
 
 /** Return the texts at the bars of query 4. */
 const texts = (plot: LinePlot): string[] =>
-  barMarks({ ...plot, token: 4 }).flatMap((mark) => (mark.kind === "text" ? [mark.text] : []));
+  barMarks({ ...plot, plan: { ...plot.plan, token: 4 } }).flatMap((mark) =>
+    mark.kind === "text" ? [mark.text] : [],
+  );
 const bars = (plot: LinePlot): RectMark[] =>
-  barMarks({ ...plot, token: 4 }).filter((mark) => mark.kind === "rect");
+  barMarks({ ...plot, plan: { ...plot.plan, token: 4 } }).filter((mark) => mark.kind === "rect");
 
 it("the number of a pair is −0 for a masked key, and NaN for one that is not loaded", () => {
   const plot = plotOf({ heads: [EVEN], window: [3, 7] });

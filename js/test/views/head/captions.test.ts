@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import type { LeaveOut } from "../../../src/ui/axis";
+import type { LeaveOut, Pins } from "../../../src/ui/axis";
 import {
   formatShare,
   formatWeight,
@@ -49,9 +49,9 @@ describe("numbers and labels", () => {
   });
 
   it("are cut in the middle, but never inside a character", () => {
-    expect(fitLabel("short", 100, "", measure)).toEqual({ text: "short", cut: false, width: 50 });
+    expect(fitLabel("short", 100, "", measure)).toEqual({ text: "short", width: 50 });
     const cut = fitLabel("antidisestablishmentarianism", 100, "", measure);
-    expect(cut).toMatchObject({ text: "antidi…ism", cut: true, width: 100 });
+    expect(cut).toMatchObject({ text: "antidi…ism", width: 100 });
     const flags = fitLabel("🏳️‍🌈".repeat(9), 60, "", measure).text;
     expect(flags.replaceAll("🏳️‍🌈", "").replace("…", "")).toBe("");
   });
@@ -107,9 +107,9 @@ describe("a query with a single key", () => {
     ],
   ];
   const captioned = (
-    pins: Partial<Plan>,
+    pins: Partial<Pins>,
     stack: Partial<StackDescription> = { forced_queries: [0] },
-  ) => sentence({ ...plotOf({ heads, stack }), ...pins });
+  ) => sentence(plotOf({ heads, stack }, pins));
   sentences({
     "Layer 0, head 0. Strongest apart from the first query: “t1” to “t0”, 0.60.": captioned({}),
     "Layer 0, head 0.": captioned({}, { forced_queries: [0, 1] }),
@@ -121,7 +121,7 @@ describe("a query with a single key", () => {
 describe("keys that were not scored", () => {
   const stack = { chooses_keys: true };
   const pins = { token: 1, key: 0 };
-  const asked = (...heads: number[][][]) => sentence({ ...plotOf({ heads, stack }), ...pins });
+  const asked = (...heads: number[][][]) => sentence(plotOf({ heads, stack }, pins));
   const [leftOut, scored] = [
     [
       [1, -0],
@@ -210,7 +210,7 @@ describe("the sentence below the plot", () => {
     [[1, 0, 0, 0], row, row, [0, 0, 0.75, 0.25]],
     [[1, 0, 0, 0], row, row, [0, 0.3, 0.3, 0.4]],
   ];
-  const plot = (highlights: Partial<LinePlot>, stack: Partial<StackDescription> = {}) =>
+  const plot = (highlights: Partial<LinePlot & Pins>, stack: Partial<StackDescription> = {}) =>
     sentence(plotOf({ heads, stack }, highlights));
   const ranks = { measure: "rank" };
   sentences({

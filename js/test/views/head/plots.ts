@@ -3,7 +3,7 @@
 import type { Range, StackDescription } from "../../../src/client/protocol";
 import { combineHeads } from "../../../src/client/signs";
 import type { WeightBlock } from "../../../src/client/source";
-import { type LeaveOut, tokenAxis } from "../../../src/ui/axis";
+import { type LeaveOut, type Pins, tokenAxis } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { quantityOf } from "../../../src/ui/text/captions";
 import { selectionOf } from "../../../src/ui/view/record";
@@ -95,7 +95,10 @@ interface PlotInput {
 }
 
 /** Return a plot with the lines of all weights. */
-export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot {
+export function plotOf(
+  input: PlotInput,
+  { token = null, key = null, ...more }: Partial<LinePlot> & Partial<Pins> = {},
+): LinePlot {
   const { heads, orientation = "vertical", leaveOut = [] } = input;
   const tokens = tokensOf((heads[0] ?? []).map((_, i) => `t${i}`));
   const stack = stackOf({
@@ -105,7 +108,7 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
   const state = { ...HEAD_DEFAULTS, query_window: window, key_window: window, leave_out: leaveOut };
   const chosen = { heads: heads.map((_, head) => head) };
   const selection = selectionOf({ model: "", notes: [], stacks: [stack] }, { ...state, ...chosen });
-  const plan = planOf(selection, state);
+  const plan = { ...planOf(selection, state), token, key };
   const { signed = false, maximum } = stack;
   const weights = weightsOf(heads, { normalized: !signed, maximum });
   const options = optionsOf(tokens.text.length, input.options);
