@@ -330,7 +330,7 @@ def _steps(
 
 
 def _lightning(call: RuleCall, part: _Part) -> LinearAttention:
-    """Read lightning attention. `_lightning_hooks` explains its argument "vectors"."""
+    """Read lightning attention. `_hook_lightning` explains its argument "vectors"."""
     queries, keys, _ = part(call.arguments["vectors"]).chunk(3, dim=-1)
     strengths = torch.ones_like(queries[..., 0])
     decay = -call.arguments["rates"].float().view(-1, 1) * strengths
