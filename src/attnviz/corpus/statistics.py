@@ -79,6 +79,11 @@ class HeadStatistics:
         mapping has the number 0. The rarest tokens of a text are those with the smallest number
         and, among these, those that occur least often in the text itself (`TokenFacts.rarest`).
 
+    Attributes
+    ----------
+    totals : Totals
+        Sums over the texts, from which all statistics are computed (`attnviz.corpus.totals`).
+
     Examples
     --------
     >>> import attnviz as av
