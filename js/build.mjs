@@ -26,7 +26,7 @@ const staticFolder = join(jsFolder, "..", "src", "attnviz", "static");
 
 // A kernel sends a bundle of widgets before the first picture, so its size causes a delay. Each page
 // contains its bundle.
-const DEFAULT_LIMIT_KB = 228;
+const DEFAULT_LIMIT_KB = 225;
 // The dashboard contains three views. The model view contains the heat map of the matrix view.
 const LIMITS_KB = {
   records: 380,

@@ -360,42 +360,45 @@ _VIEWS = (
     *(HeadView, ModelView, NeuronView, MatrixView, CompareView, Dashboard),
     *(EmbeddingView, AtlasView),
 )
-# Classes with the traits of a feature. Their tables have only the traits of the class itself.
-_FEATURES = (
-    *(View, HeadsView, PositionedView, RecordView),
-    *(GeneratedToken, HeadRoles, HeadOrder, TokenScores, WhatIf),
+# Classes whose traits the state of all views has in TypeScript. A view that lacks one in Python has
+# its default. Traits that cause changes of others come first: a linked view receives changes in
+# this order.
+_COMMON = (
+    *(HeadsView, GeneratedToken, PositionedView, View, RecordView),
+    *(HeadRoles, HeadOrder, TokenScores, WhatIf),
 )
 # Traits that TypeScript reads directly from the widget.
 _OF_WIDGETS = {"_code", "_esm", "_anywidget_id", "_description", "_picture", "_record_number"}
-# Traits that cause changes of others come first. A linked view receives changes in this order.
-_FIRST = ("stack", "layer", "heads", "as_query", "prediction")
 
 
 def traits() -> str:
     """Return the text of traits.ts."""
     writer = Writer()
-    declared: dict[str, str] = {}
-    described: dict[str, list[str]] = {}
-    tables = []
-    for view in (*_VIEWS, *_FEATURES):
+    constants: dict[str, list[str]] = {}
+    shared: dict[str, str] = {}
+
+    def members_of(view: type[View], source: type[View]) -> list[str]:
+        """Declare the traits of `source`, as `view` has them, and return the lines of a table."""
         words, members = _trait_words(view), []
-        for name in _trait_names(view):
+        for name in vars(source):
+            if name not in view.class_traits(sync=True) or name in _OF_WIDGETS:
+                continue
             kind, declaration = _trait(writer, view.class_traits()[name])
             # Views share the declaration of a trait. Another declaration needs another name.
-            shared = f"{kind} {declaration}"
-            own = declared.setdefault(name, shared) != shared
+            own = shared.setdefault(name, f"{kind} {declaration}") != f"{kind} {declaration}"
             constant = f"{name}_of_{_snake(view)}" if own else name
             start = f"const {constant}: Trait<{kind}> = "
             text = f"{start}{_literal(declaration, len(start))};"
-            described.setdefault(constant, [*_comment(words.get(name, ""), ""), text, ""])
+            constants.setdefault(constant, [*_comment(words.get(name, ""), ""), text, ""])
             members.append(f"  {name}: {constant}," if own else f"  {name},")
-        tables += [
-            f"/** Traits of `{view.__name__}`. */",
-            f"export const {_snake(view).upper()}_TRAITS = {{",
-            *members,
-            "};",
-            "",
-        ]
+        return members
+
+    tables = {"record": [line for source in _COMMON for line in members_of(source, source)]}
+    for view in _VIEWS:
+        sources = [base for base in reversed(view.__mro__) if issubclass(base, View)]
+        own = [source for source in sources if source not in _COMMON]
+        lines = [line for source in own for line in members_of(view, source)]
+        tables[_snake(view)] = list(dict.fromkeys(lines))
     rules = [
         "/** Length of the longest text that a view with windows shows as a whole by default. */",
         f"export const MAX_WHOLE_TEXT = {HeadView.max_whole_text};",
@@ -407,21 +410,15 @@ def traits() -> str:
         f"export const DEFAULT_WINDOW = {DEFAULT_WINDOW};",
         "",
     ]
-    lines = [line for entry in described.values() for line in entry]
-    return "\n".join([_TRAITS_HEADER, *rules, *writer.written.values(), *lines, *tables])
+    lines = [line for entry in constants.values() for line in entry]
+    for name, members in tables.items():
+        lines += ["/** Traits that all views have. */"] if name == "record" else []
+        lines += [f"export const {name.upper()}_TRAITS = {{", *members, "};", ""]
+    return "\n".join([_TRAITS_HEADER, *rules, *writer.written.values(), *lines])
 
 
 def _snake(view: type[View]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", view.__name__).lower()
-
-
-def _trait_names(view: type[View]) -> list[str]:
-    """Return the traits of a view that its state in TypeScript has. Causes come first."""
-    mro = view.__mro__ if view in _VIEWS else (view,)
-    bases = [base for base in reversed(mro) if issubclass(base, View)]
-    synced = view.class_traits(sync=True).keys() - _OF_WIDGETS
-    names = [name for base in bases for name in vars(base) if name in synced]
-    return sorted(dict.fromkeys(names), key=lambda name: [*_FIRST, name].index(name))
 
 
 def _trait_words(view: type[View]) -> dict[str, str]:

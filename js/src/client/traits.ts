@@ -108,6 +108,19 @@ const as_query: Trait<boolean> = { value: false, kind: "boolean" };
  */
 const prediction: Trait<number | null> = { value: null, kind: "index", nullable: true };
 
+/**
+ * Position of the pinned query, or null if no query is pinned. You can also set the text of the
+ * token, such as `"it"`, if it occurs only once (see `attnviz.Tokens.positions`). Negative numbers
+ * count from the end.
+ */
+const token: Trait<number | null> = { value: null, kind: "index", nullable: true };
+
+/**
+ * Position of the pinned key, or null if no key is pinned. You can also set a text or a negative
+ * number, as for `token`.
+ */
+const key: Trait<number | null> = { value: null, kind: "index", nullable: true };
+
 /** Theme of the view. `"auto"` uses the theme of the notebook or page. */
 const theme: Trait<"auto" | "light" | "dark"> = {
   value: "auto",
@@ -128,19 +141,6 @@ const controls: Trait<"auto" | "full" | "compact" | "none"> = {
   undo: false,
 };
 
-/**
- * Position of the pinned query, or null if no query is pinned. You can also set the text of the
- * token, such as `"it"`, if it occurs only once (see `attnviz.Tokens.positions`). Negative numbers
- * count from the end.
- */
-const token: Trait<number | null> = { value: null, kind: "index", nullable: true };
-
-/**
- * Position of the pinned key, or null if no key is pinned. You can also set a text or a negative
- * number, as for `token`.
- */
-const key: Trait<number | null> = { value: null, kind: "index", nullable: true };
-
 const _generating: Trait<unknown> = { value: null };
 
 /**
@@ -158,39 +158,6 @@ const opening: Trait<unknown> = { value: null };
 const pair: Trait<"all" | "a-a" | "a-b" | "b-a" | "b-b"> = {
   value: "all",
   kind: ["all", "a-a", "a-b", "b-a", "b-b"],
-};
-
-/** Whether the model can run again. If False, the reader cannot change the attention. Read only. */
-const runs_model: Trait<boolean> = { value: false };
-
-/**
- * Number that is measured to find the effect of the changes, as for `attnviz.intervene`. For two
- * tokens, the answer is the logit of the first token minus the logit of the second token. For one
- * token, it is the logit of this token minus the logit of the most likely other token. For a
- * function, it is the result of the function. null is the default answer of `intervene`, for most
- * models the logit of token A minus the logit of token B. Token A is the most likely token before
- * the changes, and token B is the most likely other token after the changes. An answer other than
- * null is checked when it is set. The check runs the model if the model has not run before.
- */
-const answer: Trait<unknown> = { value: null, undo: true };
-
-/**
- * Changes of the attention, which are made together when the model runs again: `Ablate` (with
- * factor 0), `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument of a change
- * selects one layer, head or token, or all with null. Texts of tokens and negative numbers are
- * replaced by numbers. The default of `stack` is the stack that is shown. The list also changes
- * when the reader adds or removes changes.
- */
-const changes: Trait<unknown> = { value: [], undo: true };
-
-/**
- * Run whose weights are drawn. `"before"` is the unchanged run, `"after"` the run with `changes`,
- * and `"difference"` the weights after minus the weights before. If `changes` is empty, the
- * unchanged run is drawn. Adding a change switches `"before"` to `"after"`.
- */
-const run: Trait<"before" | "after" | "difference"> = {
-  value: "before",
-  kind: ["before", "after", "difference"],
 };
 
 /**
@@ -257,6 +224,39 @@ const token_score_notes: Trait<Record<string, string>> = { value: {} };
 
 /** Name of the scores that are drawn. null draws the first scores. */
 const token_score: Trait<string | null> = { value: null, kind: "text", nullable: true };
+
+/** Whether the model can run again. If False, the reader cannot change the attention. Read only. */
+const runs_model: Trait<boolean> = { value: false };
+
+/**
+ * Number that is measured to find the effect of the changes, as for `attnviz.intervene`. For two
+ * tokens, the answer is the logit of the first token minus the logit of the second token. For one
+ * token, it is the logit of this token minus the logit of the most likely other token. For a
+ * function, it is the result of the function. null is the default answer of `intervene`, for most
+ * models the logit of token A minus the logit of token B. Token A is the most likely token before
+ * the changes, and token B is the most likely other token after the changes. An answer other than
+ * null is checked when it is set. The check runs the model if the model has not run before.
+ */
+const answer: Trait<unknown> = { value: null, undo: true };
+
+/**
+ * Changes of the attention, which are made together when the model runs again: `Ablate` (with
+ * factor 0), `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument of a change
+ * selects one layer, head or token, or all with null. Texts of tokens and negative numbers are
+ * replaced by numbers. The default of `stack` is the stack that is shown. The list also changes
+ * when the reader adds or removes changes.
+ */
+const changes: Trait<unknown> = { value: [], undo: true };
+
+/**
+ * Run whose weights are drawn. `"before"` is the unchanged run, `"after"` the run with `changes`,
+ * and `"difference"` the weights after minus the weights before. If `changes` is empty, the
+ * unchanged run is drawn. Adding a change switches `"before"` to `"after"`.
+ */
+const run: Trait<"before" | "after" | "difference"> = {
+  value: "before",
+  kind: ["before", "after", "difference"],
+};
 
 /**
  * Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with stop
@@ -559,24 +559,20 @@ const edge: Trait<Range | null> = {
   nullable: true,
 };
 
-/** Traits of `HeadView`. */
-export const HEAD_VIEW_TRAITS = {
+/** Traits that all views have. */
+export const RECORD_TRAITS = {
   stack,
   layer,
   heads,
   as_query,
   prediction,
-  theme,
-  controls,
   token,
   key,
+  theme,
+  controls,
   _generating,
   opening,
   pair,
-  runs_model,
-  answer,
-  changes,
-  run,
   roles,
   order,
   min_score,
@@ -586,6 +582,13 @@ export const HEAD_VIEW_TRAITS = {
   token_scores,
   token_score_notes,
   token_score,
+  runs_model,
+  answer,
+  changes,
+  run,
+};
+
+export const HEAD_VIEW_TRAITS = {
   query_window,
   key_window,
   combine,
@@ -596,33 +599,7 @@ export const HEAD_VIEW_TRAITS = {
   orientation,
 };
 
-/** Traits of `ModelView`. */
 export const MODEL_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-  as_query,
-  prediction,
-  theme,
-  controls,
-  token,
-  key,
-  _generating,
-  opening,
-  pair,
-  runs_model,
-  answer,
-  changes,
-  run,
-  roles,
-  order,
-  min_score,
-  scores,
-  score_notes,
-  score_errors,
-  token_scores,
-  token_score_notes,
-  token_score,
   query_window,
   key_window,
   color_scale,
@@ -631,74 +608,18 @@ export const MODEL_VIEW_TRAITS = {
   include_heads,
 };
 
-/** Traits of `NeuronView`. */
 export const NEURON_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-  as_query,
-  prediction,
-  theme,
-  controls,
-  token,
-  key,
-  _generating,
-  opening,
-  pair,
-  roles,
-  order,
-  min_score,
-  scores,
-  score_notes,
-  score_errors,
   sort_dimensions,
 };
 
-/** Traits of `MatrixView`. */
 export const MATRIX_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-  as_query,
-  prediction,
-  theme,
-  controls,
-  token,
-  key,
-  _generating,
-  opening,
-  pair,
-  runs_model,
-  answer,
-  changes,
-  run,
-  roles,
-  order,
-  min_score,
-  scores,
-  score_notes,
-  score_errors,
-  token_scores,
-  token_score_notes,
-  token_score,
   query_window,
   key_window,
   color_scale,
   pooled,
 };
 
-/** Traits of `CompareView`. */
 export const COMPARE_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-  theme,
-  controls,
-  token,
-  key,
-  _generating,
-  opening,
-  pair,
   query_window,
   key_window,
   color_scale,
@@ -711,33 +632,7 @@ export const COMPARE_VIEW_TRAITS = {
   threshold,
 };
 
-/** Traits of `Dashboard`. */
 export const DASHBOARD_TRAITS = {
-  stack,
-  layer,
-  heads,
-  as_query,
-  prediction,
-  theme,
-  controls,
-  token,
-  key,
-  _generating,
-  opening,
-  pair,
-  runs_model,
-  answer,
-  changes,
-  run,
-  roles,
-  order,
-  min_score,
-  scores,
-  score_notes,
-  score_errors,
-  token_scores,
-  token_score_notes,
-  token_score,
   query_window,
   key_window,
   color_scale,
@@ -752,16 +647,7 @@ export const DASHBOARD_TRAITS = {
   orientation,
 };
 
-/** Traits of `EmbeddingView`. */
 export const EMBEDDING_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-  theme,
-  controls,
-  token,
-  key,
-  roles,
   text,
   enlarged,
   content,
@@ -781,13 +667,7 @@ export const EMBEDDING_VIEW_TRAITS = {
   selected,
 };
 
-/** Traits of `AtlasView`. */
 export const ATLAS_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-  theme,
-  controls,
   color: color_of_atlas_view,
   order,
   edges,
@@ -796,65 +676,4 @@ export const ATLAS_VIEW_TRAITS = {
   key_search,
   text: text_of_atlas_view,
   edge,
-};
-
-/** Traits of `View`. */
-export const VIEW_TRAITS = {
-  theme,
-  controls,
-};
-
-/** Traits of `HeadsView`. */
-export const HEADS_VIEW_TRAITS = {
-  stack,
-  layer,
-  heads,
-};
-
-/** Traits of `PositionedView`. */
-export const POSITIONED_VIEW_TRAITS = {
-  token,
-  key,
-};
-
-/** Traits of `RecordView`. */
-export const RECORD_VIEW_TRAITS = {
-  _generating,
-  opening,
-  pair,
-};
-
-/** Traits of `GeneratedToken`. */
-export const GENERATED_TOKEN_TRAITS = {
-  as_query,
-  prediction,
-};
-
-/** Traits of `HeadRoles`. */
-export const HEAD_ROLES_TRAITS = {
-  roles,
-};
-
-/** Traits of `HeadOrder`. */
-export const HEAD_ORDER_TRAITS = {
-  order,
-  min_score,
-  scores,
-  score_notes,
-  score_errors,
-};
-
-/** Traits of `TokenScores`. */
-export const TOKEN_SCORES_TRAITS = {
-  token_scores,
-  token_score_notes,
-  token_score,
-};
-
-/** Traits of `WhatIf`. */
-export const WHAT_IF_TRAITS = {
-  runs_model,
-  answer,
-  changes,
-  run,
 };

@@ -51,8 +51,8 @@ class GeneratedToken(PositionedView):
 
     _cursor = Cursor(None, None, as_query=False)
 
-    prediction = ResolvedIndex(None, allow_none=True).tag(sync=True)
     as_query = traitlets.Bool(default_value=False).tag(sync=True)
+    prediction = ResolvedIndex(None, allow_none=True).tag(sync=True)
 
     @traitlets.validate("prediction")
     def _validate_prediction(self, proposal: Mapping[str, Any]) -> int | None:

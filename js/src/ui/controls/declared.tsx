@@ -1,7 +1,7 @@
 /** Controls of traits, as Python declares them (see `client/traits.ts`). */
 
 import type { Signal } from "@preact/signals";
-import type { Trait } from "../../client/traits";
+import { RECORD_TRAITS, type Trait } from "../../client/traits";
 import { type Signals, same } from "../view/state";
 import { bound, Choice, NumberField, Switch } from "./fields";
 
@@ -14,10 +14,11 @@ export function Controls<S extends object>(props: {
   state: Signals<S>;
   group: string;
 }) {
-  const { traits, state, group } = props;
-  const differs = (name: string): boolean =>
-    !same(state[name as keyof S].value, traits[name as keyof S]?.value);
-  return Object.entries<Trait<unknown>>(traits as Record<string, Trait<unknown>>)
+  const { state, group } = props;
+  const traits = props.traits as Record<string, Trait<unknown>>;
+  const all: typeof traits = { ...RECORD_TRAITS, ...traits };
+  const differs = (name: string): boolean => !same(state[name as keyof S].value, all[name]?.value);
+  return Object.entries(traits)
     .filter(([, trait]) => trait.group === group && (!trait.when || trait.when.some(differs)))
     .map(([name, trait]) => <Control key={name} trait={trait} field={state[name as keyof S]} />);
 }

@@ -9,7 +9,6 @@
 
 import { computed } from "@preact/signals";
 import type { Range, StackDescription } from "../../client/protocol";
-import type { HEAD_ORDER_TRAITS, StateOf, TOKEN_SCORES_TRAITS } from "../../client/traits";
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { type Area, fontOf, type Mark, transposed } from "../../draw/marks";
@@ -26,10 +25,8 @@ import {
   writtenSmall,
 } from "../text/captions";
 import { baseName } from "../view/model-layers";
-import type { RecordStore } from "../view/record";
+import type { RecordState, RecordStore } from "../view/record";
 import { follow } from "../view/state";
-
-type ScoreState = StateOf<typeof HEAD_ORDER_TRAITS> & StateOf<typeof TOKEN_SCORES_TRAITS>;
 
 /** Name, description and scale of the bars of all heads, or of all keys, of a stack. */
 export interface EffectScale {
@@ -75,7 +72,7 @@ function largestOf(values: readonly (number | null)[]): number {
  */
 export function headEffectsOf(
   stack: StackDescription,
-  state: Pick<ScoreState, "order" | "scores" | "score_notes" | "score_errors">,
+  state: Pick<RecordState, "order" | "scores" | "score_notes" | "score_errors">,
 ) {
   const stackKey = baseName(stack);
   for (const name of [state.order, ...Object.keys(state.scores)]) {
@@ -106,7 +103,7 @@ export function headEffectsOf(
  */
 export function tokenEffectsOf(
   stack: StackDescription,
-  state: Pick<ScoreState, "token_scores" | "token_score_notes" | "token_score">,
+  state: Pick<RecordState, "token_scores" | "token_score_notes" | "token_score">,
 ) {
   const [stackKey, scores] = [baseName(stack), state.token_scores];
   const names = Object.keys(scores).filter((name) => scores[name]?.[stackKey]);

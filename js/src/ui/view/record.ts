@@ -11,18 +11,7 @@ import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
 import { headsOf, type Matrix, mapsRead, type Source, wholeOf } from "../../client/source";
-import {
-  GENERATED_TOKEN_TRAITS,
-  HEAD_ORDER_TRAITS,
-  HEAD_ROLES_TRAITS,
-  HEADS_VIEW_TRAITS,
-  POSITIONED_VIEW_TRAITS,
-  RECORD_VIEW_TRAITS,
-  type StateOf,
-  TOKEN_SCORES_TRAITS,
-  VIEW_TRAITS,
-  WHAT_IF_TRAITS,
-} from "../../client/traits";
+import { RECORD_TRAITS, type StateOf } from "../../client/traits";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
 import { createAnswer } from "./answer";
@@ -55,18 +44,6 @@ export function isGenerating(state: Signals<RecordState>): boolean {
 export type ControlsForm = "full" | "compact" | "none";
 
 /** State that all views have. A view that lacks a trait in Python has its default. */
-const RECORD_TRAITS = {
-  ...HEADS_VIEW_TRAITS,
-  ...GENERATED_TOKEN_TRAITS,
-  ...POSITIONED_VIEW_TRAITS,
-  ...VIEW_TRAITS,
-  ...RECORD_VIEW_TRAITS,
-  ...HEAD_ROLES_TRAITS,
-  ...HEAD_ORDER_TRAITS,
-  ...TOKEN_SCORES_TRAITS,
-  ...WHAT_IF_TRAITS,
-};
-
 export type RecordState = StateOf<typeof RECORD_TRAITS> & {
   _generating: Generating | null;
   opening: Opening | null;

@@ -19,7 +19,7 @@ import type {
   StackNumbers,
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
-import { type StateOf, WHAT_IF_TRAITS } from "../../client/traits";
+import { RECORD_TRAITS } from "../../client/traits";
 import { capital } from "../text/captions";
 import { createAnswer } from "../view/answer";
 import type { ShownStack } from "../view/model-layers";
@@ -82,7 +82,7 @@ interface AnswerFunction {
 }
 
 /** State of changed runs: traits of Python, and results for a page, which cannot request them. */
-export type ChangedRunState = StateOf<typeof WHAT_IF_TRAITS> & {
+export type ChangedRunState = Pick<RecordState, "runs_model" | "run"> & {
   answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
   changes: Change[];
   /**
@@ -149,7 +149,7 @@ function readChanges(text: string): Change[] | undefined {
 
 /** Fields of `ChangedRunState` that have no simple value. */
 export const CHANGED_RUN_TRAITS = {
-  changes: { ...WHAT_IF_TRAITS.changes, read: readChanges },
+  changes: { ...RECORD_TRAITS.changes, read: readChanges },
   outcomes: { value: [] },
   known_edges: { value: [] },
   changed_run: { value: null },

@@ -7,7 +7,7 @@ import type {
   ReadRequest,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { WHAT_IF_TRAITS } from "../../../src/client/traits";
+import { RECORD_TRAITS } from "../../../src/client/traits";
 import type { Reply } from "../../../src/client/transport";
 import type { RecordState, Selection } from "../../../src/ui/view/record";
 import { assign, readHash, writeHash } from "../../../src/ui/view/state";
@@ -261,7 +261,7 @@ it("writes changes to a URL fragment and parses them", () => {
   const ablate: Change = { kind: "Ablate", stack: "a.b,c", layers: 2, heads: null };
   type Shown = Pick<RecordState, "changes" | "run">;
   const state: Shown = { changes: [EDGE, ablate, HIDDEN], run: "after" };
-  const fields = { changes: CHANGED_RUN_TRAITS.changes, run: WHAT_IF_TRAITS.run };
+  const fields = { changes: CHANGED_RUN_TRAITS.changes, run: RECORD_TRAITS.run };
   const hash = writeHash(state, fields);
   const items = ["Knockout.self.2.1.1.0.true", "Ablate.a%252Eb%252Cc.2.", "HideTokens.self...3"];
   expect(hash).toBe(`changes=${items.join(",")}&run=after`);
