@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
+from attnviz.record.notes import Note
 from browser.accessibility import check
 from browser.embedding_pages import prose
 from browser.hosts import VIEW_IDS, VIEWS
@@ -39,7 +40,7 @@ Export = Callable[[str], "Path"]
 def record(tokens: list[str], model: str = "my model") -> av.AttentionRecord:
     queries, keys = (vectors(3, 4, len(tokens), 16, seed=seed) for seed in (0, 1))
     made = av.AttentionRecord.from_qk(queries, keys, tokens, causal=True)
-    return av.AttentionRecord(made.stacks, model=model, notes=[NOTE])
+    return av.AttentionRecord(made.stacks, model=model, notes=[Note(NOTE, "not shown")])
 
 
 @cache

@@ -240,7 +240,7 @@ def test_hostile_messages_do_nothing(page: Page, tmp_path: Path) -> None:
 
 
 GROUND = "() => getComputedStyle(document.documentElement).backgroundColor"
-WHITE, BLACK = "rgb(255, 255, 255)", "rgb(23, 24, 28)"
+WHITE, BLACK = "rgb(255, 255, 255)", "rgb(23, 25, 30)"
 
 
 def send_to_frame(page: Page, message: object) -> None:
