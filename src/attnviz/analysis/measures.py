@@ -27,7 +27,10 @@ The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the 
 `attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test are made from the entries.
 
 A new measure is one entry of `_BUILT_IN`, one line in ``tests/unit/analysis/test_measures.py`` (its
-definition in plain Python), and its row in the table of ``docs/analysis.md``.
+definition in plain Python; its texts must have such a pair), and its row in the table of
+``docs/analysis.md``. Facts about tokens, such as which are punctuation, are properties of
+`TokenFacts`. The tutorial lists all measures, so render it again with
+``scripts/render_notebooks.py tutorial``.
 """
 
 from __future__ import annotations

@@ -164,8 +164,11 @@ class HeadOrder(HeadRoles):
             notes = of_kind(self.record.notes, "no outputs")
             notes = notes or ["Pass a record of attnviz.extract(..., outputs=True)."]
             why = " " + " ".join(notes)
+        elif order in MEASURES and not measures:
+            why = " Measures need attention weights."
         elif order in MEASURES:
-            why = " Patterns need attention weights, and induction needs a repeated token."
+            description = MEASURES[order].description or order
+            why = f" The record has no pair of this measure (weight on {description})."
         raise traitlets.TraitError(
             f"order={short_repr(order)} must be one of {', '.join(map(repr, valid))}.{why}"
         )

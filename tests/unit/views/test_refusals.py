@@ -56,7 +56,7 @@ VALUES: list[tuple[MakeView, str, Any, str]] = [
     (HEAD, "query_window", [0, 7], r"query_window=\[0, 7\] must be \[start, stop\] within the 6"),
     (HEAD, "controls", None, 'controls=None must be one of "auto", "full", "compact", "none"'),
     (HEAD, "order", "yours", "order='yours' must be one of 'number', 'pinned', 'previous"),
-    (SMALL_HEAD, "order", "induction", "induction needs a repeated token"),
+    (SMALL_HEAD, "order", "induction", "no pair of this measure .weight on what followed"),
     (SMALL_HEAD, "order", "role", "Pass roles=, such as attnviz"),
     (SMALL_HEAD, "scores", [[1.0]], "has 1 layers of 1 heads, but .* has 2 layers of 2, 3 heads"),
     (SMALL_HEAD, "scores", {"mine": {"cross": [[1]]}}, "are for 'cross', but this record has"),
