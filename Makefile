@@ -3,7 +3,7 @@
 #   make demo        write the view of a demo model to head_view.html and open it
 #   make test        run what every change must pass: linters, type checks, and all tests that are
 #                    not marked slow (unit tests, models, Chromium, JupyterLab)
-#   make test-sample run also the slow tests of a sixth of the files, as .ci/run does: half of these
+#   make test-sample run also the slow tests of one in twenty files, as .ci/run does: half of these
 #                    files are chosen by the packages that changed last, the others by the commit
 #   make test-all    run also all slow tests: every notebook, lost kernels, ...
 #   make mutants     insert small faults into a copy of the code and check that tests fail

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
-        "--slow-sample", metavar="SEED", help="run the slow tests of a sixth of their files"
+        "--slow-sample", metavar="SEED", help="run the slow tests of one in twenty of their files"
     )
     parser.addoption(
         "--stuck-after",

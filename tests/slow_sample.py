@@ -1,4 +1,4 @@
-"""Choice of a sixth of the test files, whose slow tests run. Half follow recent changes."""
+"""Choice of one in twenty test files, whose slow tests run. Half follow recent changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recent_changes(root: Path) -> list[str]:
 def slow_sample(
     files: Collection[str], seed: str, changes: Sequence[str], root: Path
 ) -> frozenset[str]:
-    """Choose a sixth of the test files in `files`.
+    """Choose one in twenty of the test files in `files`.
 
     Half of the sample are files that `changes` concern most recently: the file itself, or a
     package, view or component that it names in its path or imports. The others depend only on
@@ -42,7 +42,7 @@ def slow_sample(
     concerned = [
         file for file in sorted(by_chance, key=ages.__getitem__) if ages[file] < len(subjects)
     ]
-    count = -(-len(files) // 6)
+    count = -(-len(files) // 20)
     chosen = concerned[: count // 2]
     return frozenset([*chosen, *(file for file in by_chance if file not in chosen)][:count])
 

@@ -217,7 +217,7 @@ def test_quick():
 """
 
 
-def test_a_sample_has_the_slow_tests_of_a_sixth_of_the_files(tmp_path: Path) -> None:
+def test_a_sample_has_the_slow_tests_of_some_files(tmp_path: Path) -> None:
     files = {f"test_{number}.py": SLOW for number in range(24)}
     options = ("--slow-sample=seed", "--collect-only", "-q")
     output = run_here(tmp_path, {"conftest.py": CONFTEST, **files}, *options).stdout
@@ -226,7 +226,7 @@ def test_a_sample_has_the_slow_tests_of_a_sixth_of_the_files(tmp_path: Path) -> 
         re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
     )
     assert first == second
-    assert len(first) == 24 // 6
+    assert len(first) == 2
 
 
 def test_half_of_a_sample_follows_the_newest_changes(tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def test_half_of_a_sample_follows_the_newest_changes(tmp_path: Path) -> None:
         "src/attnviz/corpus/texts.py",
         "src/attnviz/a/b.py",
     ]
-    newest = {"unit/a/test_new.py", "browser/test_head_page.py"}
+    newest = {"unit/a/test_new.py"}
     samples = [slow_sample(files, seed, changes, tmp_path) for seed in ("seed", "other", "third")]
-    assert all(len(sample) == 4 and newest < sample for sample in samples)
+    assert all(len(sample) == 2 and newest < sample for sample in samples)
     assert "models/test_ray.py" in slow_sample(files, "seed", changes[3:], tmp_path)
     # The other half depends on the seed.
     assert len(set(samples)) > 1
