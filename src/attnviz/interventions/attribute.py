@@ -183,7 +183,7 @@ def attribute(
     return derive_record(runner.record, stacks, notes=notes)
 
 
-# What a method needs for each run of an attention module, and notes. None if it needs nothing.
+# The needs of a method for each run of an attention module, and notes. None without needs.
 _Needed = tuple[Mapping[ModuleRun, HeadVectors | ValueNorms] | None, list[str]]
 
 

@@ -90,7 +90,7 @@ class FormulaAttribution(ScaledAttention):
     Attributes
     ----------
     needed : HeadVectors, ValueNorms or None
-        What the formula needs besides the weights.
+        The needs of the formula besides the weights.
     formula : callable
         Function of the weights of some queries and keys of a head, and of ``needed.block``.
     """

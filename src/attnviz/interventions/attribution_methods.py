@@ -64,7 +64,7 @@ class AttributionMethod:
     definition : str
         The number of a pair, in a few words.
     meaning : str
-        What the number says, and what it ignores.
+        Meaning of the number, and effects that it ignores.
     check : str
         Test that could show that the numbers are misleading.
     source : str
