@@ -108,7 +108,7 @@ def test_the_stored_image_equals_the_input() -> None:
     assert np.abs(record.images[0].astype(int) - 77).max() <= 1
 
 
-def grids_of(tokens: Tokens) -> list[tuple[int, int, int, int]]:
+def grids_of(tokens: Tokens) -> list[tuple[int | None, int, int, int]]:
     """Return (image number, first token, rows, columns) of each patch grid."""
     return [(grid.image, grid.start, grid.rows, grid.columns) for grid in tokens.grids]
 

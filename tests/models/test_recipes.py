@@ -72,6 +72,36 @@ def test_hybrid_models(read: Callable[[str], tuple[dict[str, Any], str]]) -> Non
     assert np.all((lost > 0) & (lost < 1))
 
 
+def test_robot_policies(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("robot-policies")
+    tokens = names["policy"].stack("self").query_tokens
+    assert [grid.name for grid in tokens.grids] == [*names["frames"], "instruction", "action"]
+    # 8 x 8 patches of each camera.
+    assert tokens.text[64 + 3 * 8 + 5] == "wrist camera 3,5"
+    assert tokens.text[tokens.predictions[0].row or 0] == "Δx"
+    shares = [float(line.rpartition(" ")[2]) for line in printed.splitlines() if ": 0." in line]
+    # Each share is rounded to two digits.
+    assert sum(shares) == pytest.approx(1, abs=4 * 0.005)
+    saved = av.load("policy.safetensors")
+    assert saved.tokens == names["record"].tokens
+    assert [int(image.max()) for image in saved.images] == [100, 160]
+    assert saved.tokens.text[11:13] == ("left 2,3", "right 0,0")
+
+
+def test_proteins(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("proteins")
+    record, numbered = names["record"], names["numbered"]
+    # <cls>, 9 + 5 + 6 residues, <eos>.
+    assert len(numbered.tokens) == 22
+    own, tokens = record.tokens.text, numbered.tokens.text
+    assert [name[0] for name in tokens[1:10]] == list(own[1:10])
+    # The fifth and the sixth residue of the chain, of which the latter has an insertion code.
+    assert tokens[5:7] == ("V52", "E52A")
+    assert "V52 reads most: " in printed
+    assert np.array_equal(numbered.to_numpy()[0], record.to_numpy()[0])
+    assert av.load("antibody.safetensors").tokens == numbered.tokens
+
+
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
     assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")

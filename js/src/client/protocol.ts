@@ -137,6 +137,10 @@ export interface CorpusGrid {
   /** Number of rows (`rows`) and of columns (`columns`) of patches. */
   rows: number;
   columns: number;
+  /** Number of tokens between two rows that are not patches. Omitted if 0. */
+  gap?: number;
+  /** Name of the image. Omitted if empty. */
+  name?: string;
 }
 
 /**
@@ -675,11 +679,44 @@ export interface StackNumbers {
   gates?: ((number | null)[] | null)[];
 }
 
+/** Tokens that are the patches of one image, row by row from the top left. */
 export interface PatchGrid {
+  /** Index of the image among the images of the record, from 0. */
   image: number;
+  /** Position of the first patch among the tokens. */
   start: number;
+  /** Number of rows (`rows`) and of columns (`columns`) of patches. */
   rows: number;
   columns: number;
+  /** Number of tokens between two rows that are not patches. Omitted if 0. */
+  gap?: number;
+  /** Name of the image, such as that of a camera. Omitted if empty. */
+  name?: string;
+}
+
+/**
+ * Consecutive tokens with places on a line: seconds, steps of a channel, or a named group.
+ *
+ * Token `start + i` covers the places from `origin + i * step` to this plus `width`, in units.
+ */
+export interface TokenSpan {
+  /** Position of the first token. */
+  start: number;
+  /** Number of tokens. */
+  columns: number;
+  /** Name of the sound, channel or group. It may be empty. */
+  name: string;
+  /**
+   * `"s"` for seconds, `"step"` for steps of a time series. If it is empty, the tokens are only a
+   * group.
+   */
+  unit: string;
+  /** Place at which the first token starts, in units. */
+  origin: number;
+  /** Distance from the start of a token to that of the next one, in units. */
+  step: number;
+  /** Length of a token in units. */
+  width: number;
 }
 
 export interface Prediction {
@@ -700,11 +737,13 @@ export interface TokenList {
    * second text of a pair. null for a token of neither text, such as a special token.
    */
   sequence: (number | null)[];
-  /**
-   * Image patches among the tokens: for each image, the position of its first patch, and the
-   * numbers of rows and columns of patches. Omitted without images.
-   */
+  /** Places of the tokens that are patches of images in the record. Omitted without images. */
   grids?: PatchGrid[];
+  /**
+   * Places of other tokens: seconds of a sound, steps of a channel, named groups. Omitted without
+   * such tokens.
+   */
+  spans?: TokenSpan[];
   /**
    * Tokens that the model generated, or tokens of a target text that the user passed, in order.
    * Each has the position of the query that predicted it. Omitted without predictions.

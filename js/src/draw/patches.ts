@@ -3,7 +3,7 @@
  * is the rows and columns of an image's patches, which are successive tokens.
  */
 
-import type { Description, PatchGrid, Range, TokenList } from "../client/protocol";
+import type { Description, PatchGrid, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
 import type { Area, ImageMark } from "./marks";
 
@@ -16,21 +16,23 @@ export interface Patch {
 }
 
 /** Return the token of a patch. */
-export function patchToken({ start }: PatchGrid, index: number): number {
-  return start + index;
+export function patchToken({ start, columns, gap = 0 }: PatchGrid, index: number): number {
+  return start + index + gap * Math.floor(index / columns);
 }
 
-/** Return the tokens of all patches. */
-export function gridTokens(grid: PatchGrid): Range {
-  return [grid.start, patchToken(grid, grid.rows * grid.columns)];
+/** Return the tokens of all patches, row by row. */
+export function gridTokens(grid: PatchGrid): number[] {
+  return Array.from({ length: grid.rows * grid.columns }, (_, index) => patchToken(grid, index));
 }
 
 /** Return the patch of a grid that a token stands for, or null for a token outside of the grid. */
 export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
-  const [first, stop] = gridTokens(grid);
-  if (token === null || token < first || token >= stop) return null;
-  const index = token - first;
-  return { grid, index, row: Math.floor(index / grid.columns), column: index % grid.columns };
+  if (token === null || token < grid.start) return null;
+  const stride = grid.columns + (grid.gap ?? 0);
+  const row = Math.floor((token - grid.start) / stride);
+  const column = (token - grid.start) % stride;
+  if (row >= grid.rows || column >= grid.columns) return null;
+  return { grid, index: row * grid.columns + column, row, column };
 }
 
 /** Return the patch that a token stands for, or null if the token is not a patch. */
@@ -39,14 +41,18 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
   return patches.find((patch) => patch !== null) ?? null;
 }
 
-/** Name patches "patch 2,3" (row, column), or "patch 2,3 of image 1" if there are several images. */
+/**
+ * Name patches "patch 2,3" (row, column), or "patch 2,3 of image 1" if there are several images. The
+ * name of the image replaces its number.
+ */
 function withNames(tokens: TokenList, numImages: number): TokenList {
   if (!tokens.grids) return tokens;
   const text = tokens.text.map((name, token) => {
     const patch = patchOf(tokens, token);
     if (!patch) return name;
-    const image = numImages > 1 ? ` of image ${patch.grid.image}` : "";
-    return `patch ${patch.row},${patch.column}${image}`;
+    const number = numImages > 1 ? `image ${patch.grid.image}` : "";
+    const image = patch.grid.name ?? number;
+    return `patch ${patch.row},${patch.column}${image && ` of ${image}`}`;
   });
   return { ...tokens, text };
 }

@@ -1,6 +1,13 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { aspectRatios, cropOf, greyOf, patchOf, withPatchNames } from "../../src/draw/patches";
+import {
+  aspectRatios,
+  cropOf,
+  greyOf,
+  gridTokens,
+  patchOf,
+  withPatchNames,
+} from "../../src/draw/patches";
 import { described, GRID, imageOf, TOKENS } from "../images";
 
 describe("patches", () => {
@@ -13,6 +20,26 @@ describe("patches", () => {
     expect(stack?.query_tokens.text[7]).toBe("word");
     const two = { ...described(), images: [1, 2].map(() => ({ height: 4, width: 12 })) };
     expect(withPatchNames(two).stacks[0]?.query_tokens.text[6]).toBe("patch 1,2 of image 0");
+  });
+
+  it("may have other tokens between their rows, and the name of their image", () => {
+    // Two rows of two patches. A token after each row is not a patch.
+    const grid = { image: 0, start: 1, rows: 2, columns: 2, gap: 1, name: "wrist" };
+    const tokens = { ...TOKENS, grids: [grid] };
+    const patches = TOKENS.text.map((_, token) => patchOf(tokens, token));
+    expect(patches.map((patch) => patch && [patch.row, patch.column, patch.index])).toEqual([
+      null,
+      [0, 0, 0],
+      [0, 1, 1],
+      null,
+      [1, 0, 2],
+      [1, 1, 3],
+      null,
+      null,
+    ]);
+    expect(gridTokens(grid)).toEqual([1, 2, 4, 5]);
+    const [stack] = withPatchNames(described(tokens)).stacks;
+    expect(stack?.query_tokens.text[4]).toBe("patch 1,0 of wrist");
   });
 
   it("have the aspect ratio of their part of the image", () => {

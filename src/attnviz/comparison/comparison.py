@@ -522,7 +522,10 @@ def _own_tokens(tokens: Tokens, units: Alignment, of: int, first_image: int) -> 
     members are in one list.
     """
     own = zip(units.own_text(of), tokens.text, strict=True)
-    grids = tuple(replace(grid, image=grid.image + first_image) for grid in tokens.grids)
+    grids = tuple(
+        grid if grid.image is None else replace(grid, image=grid.image + first_image)
+        for grid in tokens.grids
+    )
     return replace(tokens, text=tuple(text or label for text, label in own), grids=grids)
 
 

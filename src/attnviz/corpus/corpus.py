@@ -499,7 +499,7 @@ _TITLE_LENGTH = 40
 def _title(record: AttentionRecord, number: int) -> str:
     """Return the title of a record in `Corpus.names`. `number` is its entry in `text_indices`."""
     tokens = record.stack().query_tokens
-    if tokens.grids:
+    if tokens.pictured:
         return f"image {number}"
     return _first_words(tokens) or f"text {number}"
 

@@ -338,7 +338,7 @@ def _record(
             ),
         )
     has_grids = any(
-        stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
+        stack.query_tokens.pictured or stack.key_tokens.pictured for stack in record_stacks.values()
     )
     return AttentionRecord(
         record_stacks,

@@ -104,7 +104,7 @@ class TokenRemover:
         count = len(self.tokens)
         read_at = None if row is None or "decoder" in stacks else count + row
 
-        removable = range(count)
+        removable: Sequence[int] = range(count)
         if removal == "mean color":
             self._remove, removable = _coloring(runner, self.tokens)
         else:
@@ -240,12 +240,12 @@ def _deleting(runner: Runner) -> _Remove:
     return remove
 
 
-def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, range]:
+def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, Sequence[int]]:
     """Return the function that removes patches as ``"mean color"`` does.
 
     The second result has the positions of the patches.
     """
-    arguments, grids = runner.arguments, tokens.grids
+    arguments, grids = runner.arguments, tokens.pictured
     pixels = arguments.get("pixel_values")
     if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
         raise ValueError(
@@ -267,7 +267,7 @@ def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, range]:
             changed[0, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] = mean
         return {**arguments, "pixel_values": changed}
 
-    return remove, range(grid.start, grid.stop)
+    return remove, grid.positions
 
 
 _REMOVALS: dict[str, Callable[[Runner], _Remove]] = {

@@ -7,8 +7,9 @@ from typing import Literal
 
 #: Kinds of notes. "part of a text": the model read only a part of the text, or another text. "not
 #: shown": attention that the record does not have. "no outputs": layers without outputs of heads.
+#: "no places": tokens of an image, sound or time series without a place.
 #: "" for all other notes, such as those that say how to read the numbers.
-NoteKind = Literal["", "part of a text", "not shown", "no outputs"]
+NoteKind = Literal["", "part of a text", "not shown", "no outputs", "no places"]
 
 
 class Note(str):

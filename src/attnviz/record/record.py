@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from attnviz.record.from_arrays.queries_keys import create_layers, create_stack
 from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.from_arrays.weights import create_stacks
-from attnviz.record.images import check_image
+from attnviz.record.images import PatchGrid, check_image
+from attnviz.record.notes import kind_of
 from attnviz.record.sources import Sources, find_sources
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
@@ -30,7 +31,7 @@ from attnviz.record.storage.safetensors_file import read_arrays, saved_file, wri
 from attnviz.record.storage.schema import FORMAT, parts_from_arrays, record_to_arrays
 from attnviz.record.storage.spool import INDEX, read_folder
 from attnviz.record.table import create_table, require_pandas
-from attnviz.record.tokens import Candidate, Tokens, quote
+from attnviz.record.tokens import Candidate, Tokens, own_tokens, quote
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
     as_list,
@@ -119,7 +120,7 @@ class AttentionRecord:
         )
         for stack in self.stacks.values():
             for grid in (*stack.query_tokens.grids, *stack.key_tokens.grids):
-                if grid.image >= len(self.images):
+                if grid.image is not None and grid.image >= len(self.images):
                     raise ValueError(
                         f"stack {stack.name!r} has patches of image {grid.image}, but images has "
                         f"{len(self.images)} images. Pass the image that the model received."
@@ -442,6 +443,88 @@ class AttentionRecord:
             )
         return derive_record(self, stacks)
 
+    def with_tokens(
+        self,
+        tokens: Tokens | Sequence[str] | None = None,
+        *,
+        stack: str | None = None,
+        side: Literal["both", "queries", "keys"] = "both",
+        special: Sequence[bool] | None = None,
+        groups: Sequence[str | None] | None = None,
+        grids: Sequence[PatchGrid] | None = None,
+        images: Sequence[Any] | None = None,
+    ) -> AttentionRecord:
+        """Return the record with other names, places, groups or special marks of its tokens.
+
+        Parameters
+        ----------
+        tokens : sequence of str or Tokens, optional
+            Names, one per token, such as dates or numbered residues. They are shown as they are. By
+            default, tokens in `grids` are named by their places, and other names do not change.
+        stack : str, optional
+            Name of the stack, by default the first one.
+        side : {"both", "queries", "keys"}, default "both"
+            Tokens to change. ``"both"`` needs as many queries as keys.
+        special : sequence of bool, optional
+            Whether each token is special. By default, this does not change.
+        groups : sequence of (str or None), optional
+            Name of the group of each token, such as the chain of a protein, or None. Successive
+            tokens with the same name are one group, which becomes an entry of `Tokens.grids`. Pass
+            the names of images in `grids`.
+        grids : sequence of PatchGrid, optional
+            Places of the tokens: patches of images, seconds of a sound, steps of a series. They
+            replace the places that the tokens have.
+        images : sequence of ndarray, optional
+            Images that the model received, uint8, (height, width, 3). They replace those of the
+            record.
+
+        Returns
+        -------
+        AttentionRecord
+            Record that shares all weights with this one.
+
+        Raises
+        ------
+        KeyError
+            If the record does not have the stack.
+        TypeError, ValueError
+            If the number of names is not that of the tokens, or a grid does not fit into them. The
+            message contains the name of the argument.
+
+        Examples
+        --------
+        >>> weights = [[[[1.0, 0.0], [0.4, 0.6]]]]
+        >>> record = AttentionRecord.from_weights(weights, ["M", "K"])
+        >>> named = record.with_tokens(["M97", "K98"], groups=["A", "A"])
+        >>> named.tokens.text, named.tokens.grids[0].name
+        (('M97', 'K98'), 'A')
+        """
+        chosen = self.stack(stack)
+        sides = {"queries": chosen.query_tokens, "keys": chosen.key_tokens}
+        existing_name("side", side, ["both", *sides], "valid names are")
+        if side == "both" and len(sides["queries"]) != len(sides["keys"]):
+            raise ValueError(
+                f"side='both': stack {chosen.name!r} has {len(sides['queries'])} queries and "
+                f"{len(sides['keys'])} keys. Pass side='queries' or side='keys'."
+            )
+        shared = side == "both" and sides["queries"] is sides["keys"]
+        for name in ["queries"] if shared else [side] if side in sides else list(sides):
+            owner = f"the {'tokens' if shared else name} of stack {chosen.name!r}"
+            sides[name] = own_tokens(
+                sides[name], tokens, owner, special=special, groups=groups, grids=grids
+            )
+        changed = chosen.with_tokens(sides["queries"], None if shared else sides["keys"])
+        # This note says that tokens have no places. Now they have those of the user.
+        old = f"(stack {quote(chosen.name)})."
+        notes = [
+            note
+            for note in self.notes
+            if grids is None or kind_of(note) != "no places" or not note.endswith(old)
+        ]
+        return derive_record(
+            self, {**self.stacks, chosen.name: changed}, notes=notes, images=images
+        )
+
     def merge_words(self) -> AttentionRecord:
         """Return the record with tokens merged into words.
 
@@ -704,18 +787,19 @@ def derive_record(
     *,
     model: str | None = None,
     notes: Sequence[str] | None = None,
+    images: Sequence[Any] | None = None,
 ) -> AttentionRecord:
-    """Return a record of `stacks` with the images and classes of `record`.
+    """Return a record of `stacks` with the classes of `record`.
 
-    If `model` or `notes` is None, the result has that of `record`. It also has the `mapped_files`
-    of `record`, because the layers of `stacks` may use arrays that are memory-mapped from these
-    files.
+    If `model`, `notes` or `images` is None, the result has that of `record`. It also has the
+    `mapped_files` of `record`, because the layers of `stacks` may use arrays that are memory-mapped
+    from these files.
     """
     derived = AttentionRecord(
         stacks,
         model=record.model if model is None else model,
         notes=record.notes if notes is None else notes,
-        images=record.images,
+        images=record.images if images is None else images,
         classes=record.classes,
     )
     derived.mapped_files = record.mapped_files

@@ -751,6 +751,24 @@ class AttentionStack(HeadNumbers):
             layers=layers, query_tokens=query_tokens, key_tokens=key_tokens, **(same | changes)
         )
 
+    def with_tokens(self, query_tokens: Tokens, key_tokens: Tokens | None = None) -> AttentionStack:
+        """Return the same stack with other tokens.
+
+        Parameters
+        ----------
+        query_tokens : Tokens
+            Tokens of the rows.
+        key_tokens : Tokens, optional
+            Tokens of the columns, by default those of the rows.
+
+        Returns
+        -------
+        AttentionStack
+        """
+        return self.derive(
+            self._layers, query_tokens, key_tokens, keep_gates=True, outputs=self._outputs
+        )
+
     def __repr__(self) -> str:
         heads = sorted(set(self.heads_per_layer))
         per_layer = str(heads[0]) if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"

@@ -101,6 +101,6 @@ def kinds_of(tokens: Tokens) -> NDArray[np.int8]:
     continues[1:] = (words[1:] >= 0) & (words[1:] == words[:-1])
     kinds[continues & (kinds > _CODES["continuation"])] = _CODES["continuation"]
     kinds[np.array(tokens.special, np.bool_)] = _CODES["special"]
-    for grid in tokens.grids:
-        kinds[grid.start : grid.stop] = _CODES["patch"]
+    for grid in tokens.pictured:
+        kinds[list(grid.positions)] = _CODES["patch"]
     return kinds

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import Any
 
 from attnviz.record.images import PatchGrid
@@ -347,7 +349,8 @@ class Tokens:
         number are one word. The tokenizer defines the words: most tokenizers separate punctuation,
         and many split "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
-        For each image, the range of tokens that are its patches, ordered by position.
+        Places of the tokens: which of them are the patches of an image, the frames of a sound, the
+        steps of a time series, or another named group, ordered by position.
     predictions : tuple of Prediction
         Tokens that the model generated, or the tokens of a target text, in the order of the text.
         Empty if the record has no such text.
@@ -408,9 +411,16 @@ class Tokens:
                 )
         end = 0
         for grid in self.grids:
-            if grid.start < end or grid.stop > len(self.text):
+            if grid.stop > len(self.text):
                 raise ValueError(
-                    f"grids must follow each other inside the {len(self.text)} tokens; got {grid}"
+                    f"grids: {grid} needs the tokens {grid.start} to {grid.stop - 1}, but there "
+                    f"are {len(self.text)} tokens. Pass start, rows and columns of the patches "
+                    "among these tokens."
+                )
+            if grid.start < end:
+                raise ValueError(
+                    f"grids: {grid} starts before token {end}, the end of the grid before it. Pass "
+                    "grids in the order of their tokens, without common tokens."
                 )
             end = grid.stop
         for prediction in self.predictions:
@@ -450,7 +460,7 @@ class Tokens:
             renumbered, because both texts of a pair may have words with the same number. By
             default, the words are unknown.
         grids : sequence of PatchGrid
-            For each image, the range of tokens that are its patches, ordered by position.
+            Places of the tokens, ordered by position.
 
         Returns
         -------
@@ -599,6 +609,11 @@ class Tokens:
             )
         return only_position(positions, token, name)
 
+    @property
+    def pictured(self) -> tuple[PatchGrid, ...]:
+        """Grids of the tokens that are patches of images in the record."""
+        return tuple(grid for grid in self.grids if grid.image is not None)
+
     def __len__(self) -> int:
         return len(self.text)
 
@@ -611,6 +626,64 @@ class Tokens:
     def __repr__(self) -> str:
         text = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
         return f"<{len(self)} tokens: {text}>"
+
+
+def own_tokens(
+    tokens: Tokens,
+    names: Tokens | Sequence[str] | None,
+    owner: str,
+    *,
+    special: Sequence[bool] | None,
+    groups: Sequence[str | None] | None,
+    grids: Sequence[PatchGrid] | None,
+) -> Tokens:
+    """Return `tokens` with names, specials, groups and grids of the user's own.
+
+    The arguments are those of `AttentionRecord.with_tokens`. `owner` describes the tokens for
+    errors, such as "the queries of stack 'self'".
+    """
+    if isinstance(names, Tokens):
+        _check_count("tokens", len(names), len(tokens), owner)
+        tokens, names = names, names.text
+    laid_out = tokens.grids if grids is None else _column("grids", grids, [PatchGrid])
+    if groups is not None:
+        _check_count("groups", len(groups), len(tokens), owner)
+        taken = {position for grid in laid_out for position in range(grid.start, grid.stop)}
+        own = [None if position in taken else group for position, group in enumerate(groups)]
+        starts = accumulate([0, *(len(list(run)) for _, run in groupby(own))])
+        runs = [
+            PatchGrid(None, start, 1, end - start, name=_string(f"groups[{start}]", own[start]))
+            for start, end in pairwise(starts)
+            if own[start] is not None
+        ]
+        laid_out = tuple(sorted((*laid_out, *runs), key=attrgetter("start")))
+    tokens = replace(tokens, grids=laid_out)
+    text = list(tokens.text)
+    if names is None and grids is not None:
+        for grid in grids:
+            for position, name in zip(grid.positions, grid.names(), strict=True):
+                text[position] = name
+    elif names is not None:
+        text = token_strings(names)
+        _check_count("tokens", len(text), len(tokens), owner)
+    flags = tokens.special
+    if special is not None:
+        flags = _column("special", special, [bool], _flag)
+        _check_count("special", len(flags), len(tokens), owner)
+    if tuple(text) != tokens.text:
+        # Names of places are not parts of words.
+        tokens = replace(tokens, text=tuple(text), words=tuple(range(len(text))))
+    sequence = tuple(
+        None if flag else entry or 0 for flag, entry in zip(flags, tokens.sequence, strict=True)
+    )
+    return tokens if special is None else replace(tokens, special=flags, sequence=sequence)
+
+
+def _check_count(name: str, count: int, num_tokens: int, owner: str) -> None:
+    if count != num_tokens:
+        raise ValueError(
+            f"{name} has {count} entries, but {owner} are {num_tokens}. Pass one entry per token."
+        )
 
 
 def selected_tokens(tokens: Tokens, positions: Sequence[int]) -> Tokens:

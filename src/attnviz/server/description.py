@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from attnviz.analysis import MEASURES, measures_of
 from attnviz.analysis.measures import values_of
-from attnviz.record.images import PatchGrid
+from attnviz.record import images
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack, sibling_stacks
@@ -25,6 +25,64 @@ from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
 
 PageForm = Literal["all", "vectors", "strongest"]
+
+
+class PatchGrid(TypedDict):
+    """Tokens that are the patches of one image, row by row from the top left.
+
+    Attributes
+    ----------
+    image : int
+        Index of the image among the images of the record, from 0.
+    start : int
+        Position of the first patch among the tokens.
+    rows, columns : int
+        Number of rows (`rows`) and of columns (`columns`) of patches.
+    gap : int
+        Number of tokens between two rows that are not patches. Omitted if 0.
+    name : str
+        Name of the image, such as that of a camera. Omitted if empty.
+    """
+
+    image: int
+    start: int
+    rows: int
+    columns: int
+    gap: NotRequired[int]
+    name: NotRequired[str]
+
+
+class TokenSpan(TypedDict):
+    """Consecutive tokens with places on a line: seconds, steps of a channel, or a named group.
+
+    Token ``start + i`` covers the places from ``origin + i * step`` to this plus `width`, in units.
+
+    Attributes
+    ----------
+    start : int
+        Position of the first token.
+    columns : int
+        Number of tokens.
+    name : str
+        Name of the sound, channel or group. It may be empty.
+    unit : str
+        ``"s"`` for seconds, ``"step"`` for steps of a time series. If it is empty, the tokens are
+        only a group.
+    origin : float
+        Place at which the first token starts, in units.
+    step : float
+        Distance from the start of a token to that of the next one, in units.
+    width : float
+        Length of a token in units.
+    """
+
+    start: int
+    columns: int
+    name: str
+    unit: str
+    origin: float
+    step: float
+    width: float
 
 
 class TokenList(TypedDict):
@@ -40,8 +98,10 @@ class TokenList(TypedDict):
         Text to which each token belongs. 0 is a single text or the first text of a pair, and 1 is
         the second text of a pair. None for a token of neither text, such as a special token.
     grids : list of PatchGrid
-        Image patches among the tokens: for each image, the position of its first patch, and the
-        numbers of rows and columns of patches. Omitted without images.
+        Places of the tokens that are patches of images in the record. Omitted without images.
+    spans : list of TokenSpan
+        Places of other tokens: seconds of a sound, steps of a channel, named groups. Omitted
+        without such tokens.
     predictions : list of Prediction
         Tokens that the model generated, or tokens of a target text that the user passed, in order.
         Each has the position of the query that predicted it. Omitted without predictions.
@@ -51,6 +111,7 @@ class TokenList(TypedDict):
     special: list[int]
     sequence: list[int | None]
     grids: NotRequired[list[PatchGrid]]
+    spans: NotRequired[list[TokenSpan]]
     predictions: NotRequired[list[Prediction]]
 
 
@@ -285,12 +346,33 @@ def _mean_gates(stack: AttentionStack) -> list[list[float | None] | None]:
     return means
 
 
+def describe_grid(grid: images.PatchGrid) -> PatchGrid:
+    """Return the places of an image's patches as a JSON object."""
+    described = {name: getattr(grid, name) for name in PatchGrid.__annotations__}
+    # The gap is 0 and the name is empty in most grids.
+    return cast(
+        "PatchGrid",
+        {
+            name: value
+            for name, value in described.items()
+            if value not in ("", 0) or name not in ("gap", "name")
+        },
+    )
+
+
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
+    spans = [
+        {name: getattr(grid, name) for name in TokenSpan.__annotations__}
+        | {"width": grid.width or grid.step}
+        for grid in tokens.grids
+        if grid.image is None
+    ]
     return {
         "text": list(tokens.text),
         "special": [position for position, flag in enumerate(tokens.special) if flag],
         "sequence": list(tokens.sequence),
-        **({"grids": list(map(asdict, tokens.grids))} if tokens.grids else {}),
+        **({"grids": list(map(describe_grid, tokens.pictured))} if tokens.pictured else {}),
+        **({"spans": spans} if spans else {}),
         **({"predictions": list(map(asdict, tokens.predictions))} if tokens.predictions else {}),
     }
 

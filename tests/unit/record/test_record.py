@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_array_equal
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.images import PatchGrid
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.stack import AttentionStack
@@ -125,6 +127,60 @@ def test_a_record_has_tokens_unless_it_has_several_lists() -> None:
     )
     with pytest.raises(ValueError, match=message):
         _ = encoder_decoder_record().tokens
+
+
+def test_a_record_has_names_and_places_of_the_user() -> None:
+    record = given_record(num_tokens=5)
+    own = record.tokens.text
+    frame = np.zeros((4, 4, 3), np.uint8)
+    named = record.with_tokens(
+        special=[True, False, False, False, False],
+        groups=["state", None, "ignored", None, "action"],
+        grids=[PatchGrid(0, start=2, rows=1, columns=2, name="left")],
+        images=[frame],
+    )
+    tokens = named.tokens
+    assert tokens.text == (*own[:2], "left 0,0", "left 0,1", own[4])
+    assert [(grid.name, grid.positions) for grid in tokens.grids] == [
+        ("state", (0,)),
+        ("left", (2, 3)),
+        ("action", (4,)),
+    ]
+    assert (tokens.special[0], tokens.sequence[0], tokens.sequence[1]) == (True, None, 0)
+    assert_array_equal(named.to_numpy()[0], record.to_numpy()[0])
+    assert named.stack().key_tokens is named.stack().query_tokens
+    # Names that look like parts of a word stay separate.
+    dates = record.with_tokens(["2024", "-01", "-02", "##a", "##b"])
+    assert dates.merge_words().tokens.text == dates.tokens.text
+
+
+def test_one_side_of_a_stack_has_names_of_the_user() -> None:
+    weights = torch.full((1, 2, 3), 1 / 3)
+    record = AttentionRecord.from_weights([weights], ["a", "b"], key_tokens=["c", "d", "e"])
+    named = record.with_tokens(["x", "y", "z"], side="keys")
+    assert named.stack().query_tokens.text == ("a", "b")
+    assert named.stack().key_tokens.text == ("x", "y", "z")
+    with pytest.raises(ValueError, match=r"2 queries and 3 keys\. Pass side='queries'"):
+        record.with_tokens(["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tokens": ["x"]}, "tokens has 1 entries, but the tokens of stack 'self' are 2. Pass one"),
+        ({"tokens": ["x", "y"], "side": "keys", "groups": ["a"]}, "groups has 1 .* keys of stack"),
+        ({"special": [True]}, "special has 1 entries"),
+        ({"grids": [PatchGrid(None, 1, 2, 2)]}, r"grids: PatchGrid.* tokens 1 to 4, but .* 2"),
+        ({"grids": [PatchGrid(0, 0, 1, 2)]}, "patches of image 0, but images has 0"),
+        ({"side": "rows"}, "side='rows': valid names are 'both'"),
+        ({"tokens": "xy"}, "tokens must be a sequence of strings"),
+    ],
+)
+def test_names_and_places_that_do_not_fit_are_refused(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError), match=message):
+        given_record(num_tokens=2).with_tokens(**arguments)
 
 
 def test_a_record_can_keep_some_layers() -> None:

@@ -98,17 +98,31 @@ def test_columns_of_other_lengths_are_refused(column: str, value: list[int]) -> 
 
 
 @pytest.mark.parametrize(
-    "parts",
+    ("parts", "message"),
     [
-        {"grids": (PatchGrid(0, 1, 2, 1),)},
-        {"grids": (PatchGrid(0, 0, 1, 1), PatchGrid(0, 0, 1, 1))},
-        {"predictions": (Prediction(2, Candidate("a", 0, 1.0), (), None),)},
-        {"predictions": (Prediction(1, Candidate("a", 0, 1.0), (), 2),)},
+        ({"grids": (PatchGrid(0, 1, 2, 1),)}, "needs the tokens 1 to 2, but there are 2 tokens"),
+        ({"grids": (PatchGrid(0, 0, 1, 1),) * 2}, "starts before token 1"),
+        (
+            {"predictions": (Prediction(2, Candidate("a", 0, 1.0), (), None),)},
+            "inside the 2 tokens",
+        ),
+        ({"predictions": (Prediction(1, Candidate("a", 0, 1.0), (), 2),)}, "inside the 2 tokens"),
     ],
 )
-def test_grids_and_predictions_lie_inside_the_tokens(parts: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="inside the 2 tokens"):
+def test_grids_and_predictions_lie_inside_the_tokens(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         replace(Tokens.of(["a", "b"]), **parts)
+
+
+def test_patches_between_other_tokens_have_their_positions() -> None:
+    """Two rows of three patches. One token ends each row."""
+    grid = PatchGrid(0, start=2, rows=2, columns=3, gap=1)
+    assert grid.positions == (2, 3, 4, 6, 7, 8)
+    assert [grid.cell(token) for token in grid.positions] == [
+        (row, column) for row in range(2) for column in range(3)
+    ]
+    assert grid.stop == 9
+    assert Tokens.of(list("abcdefghi"), grids=[grid]).pictured == (grid,)
 
 
 def test_empty_grids_and_probabilities_that_are_nan_are_refused() -> None:

@@ -40,11 +40,12 @@ export interface CaptionedHeat {
 const MIN_NAMED_SHARE = 0.01;
 
 /**
- * Return the name of the image of a grid: "the image", or "image 1" if the tokens contain several
- * images.
+ * Return the name of the image of a grid: its own, or "the image", or "image 1" if the tokens
+ * contain several images.
  */
 function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
-  return grids.some((other) => other.image !== grid.image) ? `image ${grid.image}` : "the image";
+  const several = grids.some((other) => other.image !== grid.image);
+  return grid.name ?? (several ? `image ${grid.image}` : "the image");
 }
 
 /**

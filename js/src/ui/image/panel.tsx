@@ -108,9 +108,9 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     },
   };
   const grids = context.record.selection.value?.keys.grids ?? [];
-  const names = grids.map(({ image, rows, columns }, i): [string, string] => {
+  const names = grids.map(({ image, rows, columns, name = `${image}` }, i): [string, string] => {
     const twice = grids.some((other, j) => j !== i && other.image === image);
-    return [String(i), `${image}${twice ? `, ${rows} × ${columns}` : ""}`];
+    return [String(i), `${name}${twice ? `, ${rows} × ${columns}` : ""}`];
   });
   const at = hint.value;
   const spoken = at ? [`${at.title}: ${at.rows.map((row) => row.text).join(", ")}.`] : [];

@@ -203,5 +203,5 @@ export async function loadHeat(
 
 /** Return the values of a heat map that belong to the patches of a grid. */
 export function onGrid(heat: Heat, grid: PatchGrid): Float32Array {
-  return heat.values.subarray(...gridTokens(grid));
+  return Float32Array.from(gridTokens(grid), (token) => heat.values[token] as number);
 }

@@ -23,7 +23,7 @@ from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.token_kinds import is_punctuation
 from attnviz.record.tokens import Tokens
-from attnviz.server.description import Description, TokenList, describe
+from attnviz.server.description import Description, TokenList, describe, describe_grid
 
 # Maximum number of points in the small plot of a head.
 _MAX_SMALL_PLOT_POINTS = 10_000
@@ -104,6 +104,10 @@ class CorpusGrid(TypedDict):
         Position of the first patch among the tokens of the text.
     rows, columns : int
         Number of rows (`rows`) and of columns (`columns`) of patches.
+    gap : int
+        Number of tokens between two rows that are not patches. Omitted if 0.
+    name : str
+        Name of the image. Omitted if empty.
     """
 
     text: int
@@ -112,6 +116,8 @@ class CorpusGrid(TypedDict):
     start: int
     rows: int
     columns: int
+    gap: NotRequired[int]
+    name: NotRequired[str]
 
 
 class CorpusPoints(TypedDict):
@@ -236,10 +242,10 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
 
     chosen = set(points.texts)
     grids = [
-        {"text": text, "side": "both" if same else side} | asdict(grid)
+        {"text": text, "side": "both" if same else side} | describe_grid(grid)
         for (text, side), own in tokens.items()
         if text in chosen
-        for grid in own.grids
+        for grid in own.pictured
     ]
     facts: dict[str, Any] = {
         "num_queries": points.num_queries,
@@ -278,9 +284,10 @@ def small_plot_stride(num_points: int) -> int:
 def _words(tokens: Tokens, num_images: int) -> list[str]:
     """Return tokens as views show them: the patches of images are named by row and column."""
     words = list(tokens.text)
-    for grid in tokens.grids:
+    for grid in tokens.pictured:
         image = f" of image {grid.image}" if num_images > 1 else ""
-        for index in range(grid.start, grid.stop):
+        image = f" of {grid.name}" if grid.name else image
+        for index in grid.positions:
             row, column = grid.cell(index)
             words[index] = f"patch {row},{column}{image}"
     return words

@@ -283,7 +283,7 @@ class RecordTokens:
         if runs:
             tokens = with_image_runs(tokens, runs, self._shapes(index, named))
             # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
-            grids = (grid for grid in tokens.grids if grid.image < self._num_pictures)
+            grids = (grid for grid in tokens.pictured if (grid.image or 0) < self._num_pictures)
             tokens = replace(tokens, grids=tuple(grids))
         return with_sound_runs(tokens, self._sound, self._model)
 
