@@ -32,7 +32,7 @@ def counted(name, arguments):
 view._channel._server.reply = counted
 """
 # The description is sent with the widget, so it is not requested.
-OPENED = ["classes", "edges", "offsets", "statistics", "texts"]
+OPENED = ["edges", "offsets", "statistics", "texts"]
 # The compressed statistics of 9,216 heads have 0.5 MB.
 MAX_BYTES = 1_000_000
 # A page of 12 heads has about 700 nodes. The highlighted heads of 9,216 add about as many.
@@ -61,7 +61,7 @@ def test_thousands_of_heads_need_few_requests_and_few_nodes(lab: JupyterLab) -> 
     expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:5")
     notebook.becomes("(view.layer, len(view.heads))", (5, 1))
     names = notebook.evaluate("sorted(name for name, _ in requests)")
-    assert names == ["classes", "edges", "offsets"]
+    assert names == ["edges", "offsets"]
     # Changes of colour and order need no request.
     notebook.execute("requests.clear()\nview.color, view.order = 'entropy', 'entropy'")
     expect(view.locator(".av-atlas-scale")).to_contain_text("entropy")

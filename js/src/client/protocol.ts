@@ -364,19 +364,13 @@ export interface AtlasTable {
 /**
  * Tokens near the queries, or near the keys, of the edges of a stack.
  *
- * Each list has one entry per text, in the order of `AtlasTexts.numbers`. `classes` has such a list
- * for each system of classes, in the order of `AtlasStack.classes`.
+ * Each list has one entry per text, in the order of `AtlasTexts.numbers`.
  */
 export interface AtlasTokens {
   /** `positions[text]` has the positions of the tokens in the text, ascending. */
   positions: number[][];
   /** `tokens[text]` has the same tokens as indices into `AtlasTexts.vocabulary`. */
   tokens: number[][];
-  /**
-   * `classes[system][text]` has the class of each of these tokens, as an index into
-   * `AtlasClasses.values`, or -1 for a token without a class.
-   */
-  classes: number[][][];
 }
 
 /** Tokens near the edges of a stack: each query and key, and up to 6 tokens before and after it. */
@@ -1284,18 +1278,6 @@ export interface AtlasRoleKind {
   definition: string;
 }
 
-/**
- * System of classes of tokens. It assigns at most one class to each token.
- *
- * The system "kind" has built-in kinds of tokens. The other systems are columns that the user
- * passed, such as the part of speech. `values` has the names of the classes. Other replies refer to
- * a class by its index in `values`.
- */
-export interface AtlasClasses {
-  name: string;
-  values: string[];
-}
-
 /** Description of a stack of an atlas: its heads, and the statistics of these heads. */
 export interface AtlasStack {
   name: string;
@@ -1327,8 +1309,6 @@ export interface AtlasStack {
    * have mean weights.
    */
   offsets: string[];
-  /** Systems of classes: first the system "kind", then the columns that the user passed. */
-  classes: AtlasClasses[];
   /**
    * Maximum number of strongest edges (`strongest`) and of sampled edges (`sampled`) that a head of
    * this stack has. In an exported page, only edges that are on the page are counted.
@@ -1385,29 +1365,6 @@ export interface OffsetsRequest {
  */
 export interface OffsetsHeader {
   bins: number;
-}
-
-/**
- * Request for the mean weights of a head by the class of the query and the class of the key.
- *
- * `system` is the name of a system of classes in `AtlasStack.classes`.
- */
-export interface ClassesRequest {
-  stack: string;
-  layer: number;
-  head: number;
-  system: string;
-}
-
-/**
- * Header of a reply with the mean weights of a head between classes of tokens.
- *
- * The buffer is float32, (classes, classes). Row a, column b is the total weight on all keys of
- * class b, averaged over the queries of class a. A row is NaN if no query of the corpus has its
- * class.
- */
-export interface ClassesHeader {
-  classes: number;
 }
 
 /**
@@ -1490,7 +1447,6 @@ export interface AtlasRequests {
   describe: DescribeAtlasRequest;
   statistics: StatisticsRequest;
   offsets: OffsetsRequest;
-  classes: ClassesRequest;
   texts: TextsRequest;
   edges: EdgesRequest;
 }
@@ -1501,7 +1457,6 @@ export interface AtlasReplies {
   describe: AtlasDescription;
   statistics: PartHeader;
   offsets: OffsetsHeader;
-  classes: ClassesHeader;
   texts: PartHeader;
   edges: PartHeader;
 }

@@ -523,42 +523,6 @@ const color_of_atlas_view: Trait<string> = { value: "role", kind: "text" };
  */
 const edges: Trait<"sampled" | "strongest"> = { value: "sampled", kind: ["sampled", "strongest"] };
 
-/**
- * `[from, to]` lists only edges whose offset is in this range, both ends included. The offset is
- * the key position minus the query position: -1 is the token before the query. null lists all
- * edges.
- */
-const offsets: Trait<Range | null> = {
-  value: null,
-  kind: { list: "integer", size: 2 },
-  nullable: true,
-};
-
-/**
- * Search in the query tokens and in the key tokens. Only edges that match are listed. The search is
- * a part of the token's text, or a class in the form `system:class`, such as `"kind:punctuation"`.
- * If the corpus has a column "pos", it can be `"pos:VERB"`. An empty string lists all edges.
- */
-const query_search: Trait<string> = { value: "", kind: "text" };
-
-/**
- * Search in the query tokens and in the key tokens. Only edges that match are listed. The search is
- * a part of the token's text, or a class in the form `system:class`, such as `"kind:punctuation"`.
- * If the corpus has a column "pos", it can be `"pos:VERB"`. An empty string lists all edges.
- */
-const key_search: Trait<string> = { value: "", kind: "text" };
-
-/** Number of the open text. The view shows the tokens of this text that are near edges. */
-const text_of_atlas_view: Trait<number | null> = { value: null, kind: "index", nullable: true };
-
-/** `[query, key]`: positions of the query and the key of the open edge in `text`. */
-const edge: Trait<Range | null> = {
-  value: null,
-  kind: { list: "integer", size: 2 },
-  min: 0,
-  nullable: true,
-};
-
 /** Traits that all views have. */
 export const RECORD_TRAITS = {
   stack,
@@ -671,9 +635,4 @@ export const ATLAS_VIEW_TRAITS = {
   color: color_of_atlas_view,
   order,
   edges,
-  offsets,
-  query_search,
-  key_search,
-  text: text_of_atlas_view,
-  edge,
 };

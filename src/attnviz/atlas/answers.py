@@ -87,10 +87,6 @@ def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack
         "margin": roles.margin,
         "level": roles.level,
         "offsets": list(stack.offset_labels),
-        "classes": [
-            {"name": system, "values": list(stack.classes_of(system))}
-            for system in stack.class_systems
-        ],
         "strongest": max_edges_per_head(sent, sampled=False),
         "sampled": max_edges_per_head(sent, sampled=True),
         "strongest_in_all": max_edges_per_head(stack, sampled=False),
@@ -180,8 +176,7 @@ def _tokens(side: NearTokens, numbers: NDArray[np.int64]) -> AtlasTokens:
     def by_text(values: NDArray[np.int32]) -> list[list[int]]:
         return [of_text.tolist() for of_text in np.split(values, starts)] if len(numbers) else []
 
-    tokens, *classes = map(by_text, side.codes)
-    return {"positions": by_text(side.position), "tokens": tokens, "classes": classes}
+    return {"positions": by_text(side.position), "tokens": by_text(side.codes[0])}
 
 
 def _rows(layers: Iterable[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -39,18 +39,6 @@ class AtlasRoleKind(TypedDict):
     definition: str
 
 
-class AtlasClasses(TypedDict):
-    """System of classes of tokens. It assigns at most one class to each token.
-
-    The system "kind" has built-in kinds of tokens. The other systems are columns that the user
-    passed, such as the part of speech. `values` has the names of the classes. Other replies refer
-    to a class by its index in `values`.
-    """
-
-    name: str
-    values: list[str]
-
-
 class AtlasStack(TypedDict):
     """Description of a stack of an atlas: its heads, and the statistics of these heads.
 
@@ -80,8 +68,6 @@ class AtlasStack(TypedDict):
         position of the key minus the position of the query. The labels are "-64" to "64", "first"
         (the first key of the text) and "rest" (all other keys). In cross-attention, only "first"
         and "rest" have mean weights.
-    classes : list of AtlasClasses
-        Systems of classes: first the system "kind", then the columns that the user passed.
     strongest, sampled : int
         Maximum number of strongest edges (`strongest`) and of sampled edges (`sampled`) that a head
         of this stack has. In an exported page, only edges that are on the page are counted.
@@ -101,7 +87,6 @@ class AtlasStack(TypedDict):
     margin: float
     level: float
     offsets: list[str]
-    classes: list[AtlasClasses]
     strongest: int
     sampled: int
     strongest_in_all: int
@@ -211,22 +196,10 @@ class OffsetsHeader(TypedDict):
     bins: int
 
 
-class ClassesHeader(TypedDict):
-    """Header of a reply with the mean weights of a head between classes of tokens.
-
-    The buffer is float32, (classes, classes). Row a, column b is the total weight on all keys of
-    class b, averaged over the queries of class a. A row is NaN if no query of the corpus has its
-    class.
-    """
-
-    classes: int
-
-
 class AtlasTokens(TypedDict):
     """Tokens near the queries, or near the keys, of the edges of a stack.
 
-    Each list has one entry per text, in the order of `AtlasTexts.numbers`. `classes` has such a
-    list for each system of classes, in the order of `AtlasStack.classes`.
+    Each list has one entry per text, in the order of `AtlasTexts.numbers`.
 
     Attributes
     ----------
@@ -234,14 +207,10 @@ class AtlasTokens(TypedDict):
         ``positions[text]`` has the positions of the tokens in the text, ascending.
     tokens : list of list of int
         ``tokens[text]`` has the same tokens as indices into `AtlasTexts.vocabulary`.
-    classes : list of list of list of int
-        ``classes[system][text]`` has the class of each of these tokens, as an index into
-        `AtlasClasses.values`, or -1 for a token without a class.
     """
 
     positions: list[list[int]]
     tokens: list[list[int]]
-    classes: list[list[list[int]]]
 
 
 class AtlasTexts(TypedDict):

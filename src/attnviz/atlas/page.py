@@ -27,9 +27,6 @@ from attnviz.utils.progress import report, show_progress
 
 #: Default maximum size of a page in bytes. Pages of this size open quickly and can be sent by mail.
 MAX_BYTES = 5_000_000
-#: Maximum number of classes of a system of token classes whose mean weights are on the page. A
-#: larger table would be unreadable.
-MAX_CLASSES = 24
 
 _MAX_ROWS = 12
 _STATIC_NOTE = (
@@ -107,15 +104,6 @@ def _head_replies(stack: StackStatistics) -> list[dict[str, Any]]:
         of_layer = at | {"layer": layer}
         header = {"bins": len(stack.offset_labels)}
         replies.append(recorded_weights("offsets", of_layer, header, stack.offsets(layer)))
-        for system in stack.class_systems:
-            count = len(stack.classes_of(system))
-            if count > MAX_CLASSES:
-                continue
-            weights = stack.class_weights(layer, system)
-            headers = [{"classes": count}] * len(weights)
-            replies.append(
-                recorded_weights("classes", of_layer | {"system": system}, headers, weights)
-            )
     return replies
 
 

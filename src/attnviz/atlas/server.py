@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.atlas.answers import describe_atlas, edges_of, table_of, texts_of
-from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
+from attnviz.atlas.description import AtlasDescription, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.codec import compressed_json
@@ -84,27 +84,6 @@ class OffsetsRequest:
         """Return the mean weights by offset, (heads, bins), float32."""
         weights = np.asarray(server.statistics.stack(self.stack).offsets(self.layer), dtype="<f4")
         return Reply({"bins": weights.shape[1]}, weights.tobytes())
-
-
-@ATLAS_REQUESTS.add("classes", ClassesHeader)
-@dataclass(frozen=True)
-class ClassesRequest:
-    """Request for the mean weights of a head by the class of the query and the class of the key.
-
-    `system` is the name of a system of classes in `AtlasStack.classes`.
-    """
-
-    stack: str
-    layer: int
-    head: int
-    system: str
-
-    def answer(self, server: AtlasServer) -> Reply:
-        """Return the mean weights by class, (classes of queries, classes of keys), float32."""
-        stack = server.statistics.stack(self.stack)
-        head = stack.head_number(self.layer, self.head)
-        weights = stack.class_weights(self.layer, self.system)[head]
-        return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 
 
 @ATLAS_REQUESTS.add("texts", PartHeader)

@@ -46,7 +46,7 @@ def show_atlas_view(
     The view is a grid of all heads, coloured by role or by a statistic. For a selected head, it
     shows the roles with their evidence and the mean weight by offset (position of the key minus
     position of the query). It also lists the strongest edges (query-key pairs) and sampled edges of
-    the head in their texts. Edges can be searched by their query and key tokens.
+    the head in their texts.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from attnviz.utils.arguments import short_repr
 from attnviz.utils.filenames import file_stem
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import HeadsView
-from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, with_controls
+from attnviz.views.trait_types import Choice, as_trait_errors, with_controls
 
 # Heights in pixels to estimate the height of the view: of everything except the grid, of one row of
 # the grid, and the maximum of the whole view.
@@ -39,8 +39,7 @@ class AtlasView(HeadsView):
     The grid is coloured by role or by a statistic. For a selected head, the view shows the roles
     with their evidence, the statistics with their baselines, and the mean weight by offset
     (position of the key minus position of the query). It also lists the strongest edges (query-key
-    pairs) and sampled edges of the head in their texts. Edges can be searched by their query and
-    key tokens.
+    pairs) and sampled edges of the head in their texts.
 
     Parameters
     ----------
@@ -67,19 +66,6 @@ class AtlasView(HeadsView):
         Kind of edges in the list. ``"sampled"`` is a random sample that represents all attention of
         the head. ``"strongest"`` are the edges with the largest weights, which are not
         representative.
-    offsets : list of int or None
-        ``[from, to]`` lists only edges whose offset is in this range, both ends included. The
-        offset is the key position minus the query position: -1 is the token before the query. None
-        lists all edges.
-    query_search, key_search : str
-        Search in the query tokens and in the key tokens. Only edges that match are listed. The
-        search is a part of the token's text, or a class in the form ``system:class``, such as
-        ``"kind:punctuation"``. If the corpus has a column "pos", it can be ``"pos:VERB"``. An empty
-        string lists all edges.
-    text : int or None
-        Number of the open text. The view shows the tokens of this text that are near edges.
-    edge : list of int or None
-        ``[query, key]``: positions of the query and the key of the open edge in `text`.
     theme : {"auto", "light", "dark"}
         Colour theme. ``"auto"`` follows the notebook or the page.
     controls : {"auto", "full", "compact", "none"}
@@ -109,11 +95,6 @@ class AtlasView(HeadsView):
     color = traitlets.Unicode("role").tag(sync=True)
     order = traitlets.Unicode("number").tag(sync=True)
     edges = Choice(["sampled", "strongest"], "sampled").tag(sync=True)
-    offsets = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True, size=2)
-    query_search = traitlets.Unicode("").tag(sync=True)
-    key_search = traitlets.Unicode("").tag(sync=True)
-    text = Index(None, allow_none=True, min=0).tag(sync=True)
-    edge = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True, size=2, min=0)
 
     def __init__(self, statistics: HeadStatistics, **traits: Any) -> None:
         self.check_names(traits)
@@ -302,25 +283,6 @@ class AtlasView(HeadsView):
                 f"{name}={short_repr(value)} must be one of {', '.join(map(repr, valid))}"
             )
         return str(value)
-
-    @traitlets.validate("offsets", "edge")
-    def _validate_pair(self, proposal: Mapping[str, Any]) -> list[int] | None:
-        name, value = proposal["trait"].name, proposal["value"]
-        if value is None:
-            return None
-        pair = list(value)
-        if name == "offsets":
-            if len(pair) != 2 or pair[0] > pair[1]:
-                raise traitlets.TraitError(
-                    f"offsets={short_repr(value)} must be [from, to], key position minus query "
-                    "position, such as [-3, -1] for keys up to three tokens before their query. "
-                    "Pass None for all."
-                )
-        elif len(pair) != 2 or min(pair) < 0:
-            raise traitlets.TraitError(
-                f"edge={short_repr(value)} must be [query, key], positions in the text, or None"
-            )
-        return pair
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._statistics!r}>"

@@ -59,7 +59,6 @@ class FixtureStack(HeadNumbers):
         self.one_text, self.linear = self._stack["same_tokens"], self._stack["linear"]
         self.offset_labels = tuple(self._stack["offsets"])
         self.score_names = tuple(entry["name"] for entry in self._stack["statistics"])
-        self.class_systems = tuple(entry["name"] for entry in self._stack["classes"])
         self._roles = FixtureRoles(data)
 
     def _rows(self, of: str, score: str) -> Any:
@@ -84,12 +83,6 @@ class FixtureStack(HeadNumbers):
     def offsets(self, layer: int) -> Any:
         return np.array(self._values["offsets"][self.layers.index(layer)], dtype=np.float64)
 
-    def class_weights(self, layer: int, system: str) -> Any:
-        return np.array(self._values["classes"][system][self.layers.index(layer)], dtype=np.float64)
-
-    def classes_of(self, system: str) -> tuple[str, ...]:
-        return tuple(self._stack["classes"][self.class_systems.index(system)]["values"])
-
     def edge_columns(self, layer: int, *, sampled: bool = False) -> EdgeColumns:
         kind = "sampled" if sampled else "strongest"
         columns = self._values["edges"][self.layers.index(layer)][kind]
@@ -112,10 +105,10 @@ class FixtureStack(HeadNumbers):
         stored = self._values["kept"]
         tokens = stored["queries"]
         counts = [len(positions) for positions in tokens["positions"]]
-        codes = [np.concatenate(row) for row in (tokens["tokens"], *tokens["classes"])]
+        codes = np.concatenate(tokens["tokens"]).astype(np.int32)
         positions = np.concatenate(tokens["positions"]).astype(np.int32)
         text = np.repeat(np.array(stored["numbers"]), counts)
-        return (NearTokens(text, positions, np.stack(codes).astype(np.int32)),)
+        return (NearTokens(text, positions, codes[None]),)
 
 
 class FixtureStatistics:

@@ -36,7 +36,7 @@ def test_replies_equal_the_fixture_of_both_languages() -> None:
             reply = server.reply(name, recorded["arguments"])
             assert reply.header == recorded["header"]
             data = base64.b64decode(recorded["data"])
-            if name in ("offsets", "classes"):
+            if name == "offsets":
                 assert reply.data == data
             else:
                 assert inflated(reply.data) == inflated(data)
@@ -82,16 +82,6 @@ def test_a_table_of_many_heads_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -
             "stack='cross': these statistics have the stacks",
         ),
         ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has layers 0, 1"),
-        (
-            "classes",
-            {"stack": "self", "layer": 1, "head": 7, "system": "kind"},
-            "head=7: layer 1 of stack 'self' has heads 0 to 2",
-        ),
-        (
-            "classes",
-            {"stack": "self", "layer": 1, "head": 2, "system": "pos"},
-            "system='pos': these statistics have the systems 'kind'",
-        ),
     ],
 )
 def test_invalid_requests_are_refused(name: str, arguments: dict[str, Any], message: str) -> None:

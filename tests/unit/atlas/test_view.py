@@ -22,11 +22,6 @@ def test_every_state_can_be_set_at_once() -> None:
         "color": "entropy",
         "order": "role",
         "edges": "strongest",
-        "offsets": [-3, -1],
-        "query_search": "·d1",
-        "key_search": "kind:word",
-        "text": 2,
-        "edge": [1, 0],
         "theme": "dark",
         "controls": "compact",
     }
@@ -42,8 +37,6 @@ def test_every_state_can_be_set_at_once() -> None:
         ("heads", [3], r"heads=\[3\]: layer 0 of stack 'self' has heads 0 to 2"),
         ("color", "roles", "color='roles' must be one of 'role', 'previous token'"),
         ("order", "size", "order='size' must be one of 'number', 'role'"),
-        ("offsets", [1, -1], r"offsets=\[1, -1\] must be \[from, to\]"),
-        ("edge", [0, -1], r"edge=\[0, -1\] must be \[query, key\]"),
     ],
 )
 def test_invalid_values_are_refused(name: str, value: Any, message: str) -> None:

@@ -11,7 +11,6 @@ import { countHeads } from "../../client/source";
 import type { HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import {
   capital,
-  counted,
   formatNumber,
   formatShare,
   headName,
@@ -20,7 +19,6 @@ import {
   withMinus,
 } from "../../ui/text/captions";
 import type { Figure, Table } from "./client/atlas";
-import { type Count, type SearchResult, wilson } from "./search";
 import type { EdgeList } from "./state";
 
 /** Return "Layer 1, head 0", or "Layer 1, head 0, linear" for a head of a linear layer. */
@@ -111,25 +109,6 @@ export function figureInWords({ mean, error, baseline, texts }: Figure, unit: st
   return `${withError(mean, error)}${unitInWords(unit)}${than}, ${several(texts, "text")}`;
 }
 
-/** Return the 95% interval of the share of matching edges: "28% to 47%". */
-function intervalOf(count: Count): string {
-  const [low, high] = wilson(count);
-  const share = (value: number): string =>
-    value > 0 && value < 0.1 ? `${(100 * value).toFixed(1)}%` : `${Math.round(100 * value)}%`;
-  return `${share(low)} to ${share(high)}`;
-}
-
-/** Return "37 of 100 sampled edges (28% to 47%)", or "no sampled edges". */
-export function countInWords(count: Count): string {
-  if (count.numTotal === 0) return "no sampled edges";
-  return `${count.numFound} of ${several(count.numTotal, "sampled edge")} (${intervalOf(count)})`;
-}
-
-/** Return a count without the words "sampled edges": "37 of 100 (28% to 47%)". */
-export function shortCount(count: Count): string {
-  return `${count.numFound} of ${count.numTotal} (${intervalOf(count)})`;
-}
-
 /** Return the score that orders the heads, for the text below a cell. "–" stands for null. */
 export function sortedValue({ score }: ScoredHead): string {
   return score === null ? "–" : signed(score, 2);
@@ -195,48 +174,6 @@ export function listInWords(list: EdgeList): string {
     : "The largest weights of all texts. They do not show how often the head attends like this. The sampled edges do.";
 }
 
-/** Return a range of offsets: "−3 to −1", or "−1" if both ends are equal. */
-export function offsetsInWords([from, to]: readonly [number, number]): string {
-  return from === to ? offsetInWords(from) : `${offsetInWords(from)} to ${offsetInWords(to)}`;
-}
-
 export function offsetInWords(offset: number): string {
   return withMinus(String(offset));
-}
-
-/**
- * Return how many edges are listed and which filters are active.
- *
- * @param shown number of edges that match the filters.
- * @param all number of edges without filters.
- */
-export function listedInWords(
-  shown: number,
-  all: number,
-  list: EdgeList,
-  offsets: readonly [number, number] | null,
-  searching: boolean,
-): string {
-  const filters = [
-    searching ? "the search" : "",
-    offsets ? `offset ${offsetsInWords(offsets)}` : "",
-  ].filter(Boolean);
-  if (filters.length === 0) return several(all, `${list} edge`);
-  const interval =
-    list === "sampled" && all > 0 ? `, ${intervalOf({ numFound: shown, numTotal: all })}` : "";
-  return `${counted(shown)} of ${several(all, `${list} edge`)}${interval}: ${filters.join(" and ")}`;
-}
-
-/**
- * Return the progress of a search. After its end, return the number of heads with matches and an
- * explanation of the intervals.
- */
-export function searchInWords({ done, layers, ranked, matching }: SearchResult): string {
-  if (done < layers) return `Layer ${done + 1} of ${layers} …`;
-  const of = ranked[0]?.count.numTotal ?? 0;
-  const [, most] = wilson({ numFound: 0, numTotal: of });
-  return (
-    `${several(matching.length, "head")} ${matching.length === 1 ? "has" : "have"} a matching sampled edge. ` +
-    `The intervals are 95% Wilson intervals: no match among ${of} edges still allows up to ${(100 * most).toFixed(1)}%.`
-  );
 }

@@ -13,9 +13,8 @@ import { colorAt, niceMaximum, rampOf } from "../../ui/colors/color-scales";
 import { hexOf, inkOn, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { NO_ROLE, type RoleSign, signedRoles } from "../../ui/head-grid/head-roles";
-import { countInWords, figureInWords, noRoleInWords, roleInWords } from "./captions";
+import { figureInWords, noRoleInWords, roleInWords } from "./captions";
 import { type Table, tableFor } from "./client/atlas";
-import { type Count, shareOf } from "./search";
 
 /** Appearance of a head's cell. */
 export interface CellLook {
@@ -120,41 +119,6 @@ export function byRole(tables: readonly Table[], entries: RoleEntry[]): Coloring
 const MIN_END = 0.01;
 
 /**
- * Colour the heads of a stack by a number. Heads of its siblings have no colours, because their
- * numbers have another scale.
- */
-function byNumber(
-  stack: AtlasStack,
-  { palette, theme }: ColorRoom,
-  named: Pick<NumberScale, "name" | "unit" | "baseline">,
-  numberOf: (head: HeadIndex) => number | null,
-  words: Coloring["words"],
-  signOf?: (head: HeadIndex) => string,
-): Coloring {
-  const isOther = (head: HeadIndex): boolean =>
-    head.stack !== undefined && head.stack !== stack.name;
-  const defined = everyHead(stack)
-    .map(numberOf)
-    .filter((value) => value !== null);
-  const signed = defined.some((value) => value < 0);
-  const end = niceMaximum(Math.max(MIN_END, ...defined.map(Math.abs)));
-  const low = signed ? -end : 0;
-  const color: NumberScale["color"] = signed ? rampOf(palette) : (share) => colorAt(theme, share);
-  return {
-    of: (head) => {
-      if (isOther(head)) return { fill: null, ink: palette.muted, sign: "" };
-      const value = numberOf(head);
-      const sign = signOf?.(head) ?? (value === null ? "–" : shortNumber(value));
-      if (value === null) return { fill: null, ink: palette.muted, sign };
-      const fill = over(color((value - low) / (end - low)), palette.background);
-      return { fill, ink: inkOn(fill), sign };
-    },
-    words: (head) => (isOther(head) ? "choose it to colour its kind of layer" : words(head)),
-    legend: { kind: "scale", ...named, low, end, color },
-  };
-}
-
-/**
  * Format a number for a cell. Numbers that round to less than 1 have two decimals and no leading
  * zero (".98"). Other numbers have two significant digits ("1.5").
  */
@@ -164,45 +128,48 @@ function shortNumber(value: number): string {
   return `${value < 0 ? "−" : ""}${text}`;
 }
 
-/** Colour heads by the mean of a statistic, given by its index in `stack.statistics`. */
-export function byStatistic(table: Table, statistic: number, room: ColorRoom): Coloring {
+/**
+ * Colour the heads of a stack by the mean of a statistic, given by its index in
+ * `stack.statistics`. Heads of its siblings have no colours, because their numbers have another
+ * scale.
+ */
+export function byStatistic(
+  table: Table,
+  statistic: number,
+  { palette, theme }: ColorRoom,
+): Coloring {
   const { stack } = table;
   const { name, unit } = stack.statistics[statistic] as AtlasStatistic;
-  const figureOf = (head: HeadIndex) => table.figure(statistic, head);
-  const baselines = everyHead(stack)
-    .map((head) => figureOf(head).baseline)
-    .filter((value) => value !== null)
+  const isOther = (head: HeadIndex): boolean =>
+    head.stack !== undefined && head.stack !== stack.name;
+  const figures = everyHead(stack).map((head) => table.figure(statistic, head));
+  const means = figures.map(({ mean }) => mean).filter((mean) => mean !== null);
+  const baselines = figures
+    .map(({ baseline }) => baseline)
+    .filter((baseline) => baseline !== null)
     .sort((a, b) => a - b);
   const baseline = baselines[Math.floor(baselines.length / 2)] ?? null;
-  return byNumber(
-    stack,
-    room,
-    { name: stack.linear ? `${name} of linear layers` : name, unit, baseline },
-    (head) => figureOf(head).mean,
-    (head) => `${name} ${figureInWords(figureOf(head), unit)}`,
-  );
-}
-
-/**
- * Colour heads by the share of their sampled edges that match a search.
- *
- * @param countOf returns the count of a head, or null if its edges are not counted yet.
- */
-export function byMatches(
-  stack: AtlasStack,
-  room: ColorRoom,
-  countOf: (head: HeadIndex) => Count | null,
-): Coloring {
-  const named = { name: "share of sampled edges found", unit: "share", baseline: null };
-  return byNumber(
-    stack,
-    room,
-    named,
-    (head) => {
-      const count = countOf(head);
-      return count && shareOf(count);
+  const signed = means.some((mean) => mean < 0);
+  const end = niceMaximum(Math.max(MIN_END, ...means.map(Math.abs)));
+  const low = signed ? -end : 0;
+  const color: NumberScale["color"] = signed ? rampOf(palette) : (share) => colorAt(theme, share);
+  const empty = { fill: null, ink: palette.muted };
+  return {
+    of: (head) => {
+      if (isOther(head)) return { ...empty, sign: "" };
+      const { mean } = table.figure(statistic, head);
+      if (mean === null) return { ...empty, sign: "–" };
+      const fill = over(color((mean - low) / (end - low)), palette.background);
+      return { fill, ink: inkOn(fill), sign: shortNumber(mean) };
     },
-    (head) => countInWords(countOf(head) ?? { numFound: 0, numTotal: 0 }),
-    (head) => String(countOf(head)?.numFound ?? "–"),
-  );
+    words: (head) =>
+      isOther(head)
+        ? "choose it to colour its kind of layer"
+        : `${name} ${figureInWords(table.figure(statistic, head), unit)}`,
+    legend: {
+      kind: "scale",
+      ...{ name: stack.linear ? `${name} of linear layers` : name, unit, baseline },
+      ...{ low, end, color },
+    },
+  };
 }

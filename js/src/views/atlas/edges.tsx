@@ -3,16 +3,15 @@
  * shown with the tokens around it.
  */
 
+import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { AtlasStack } from "../../client/protocol";
 import { Chip } from "../../ui/controls/fields";
 import { formatSmall, several } from "../../ui/text/captions";
 import { assign } from "../../ui/view/state";
-import { listedInWords, listInWords, offsetInWords } from "./captions";
+import { listInWords, offsetInWords } from "./captions";
 import type { Edge, Texts } from "./client/atlas";
 import type { AtlasProps } from "./controls";
-import { namesOf, storedTokens } from "./stored-tokens";
-import { Running, TextPane } from "./text";
+import { namesOf, type StoredToken, storedTokens } from "./stored-tokens";
 
 /** Number of edges that are listed before the reader asks for all. */
 const MAX_LISTED = 10;
@@ -27,15 +26,8 @@ export function EdgeList({ context, store }: AtlasProps) {
   const list = state.edges.value;
   useEffect(() => setMost(MAX_LISTED), [chosen?.title, list]);
   if (!edges || !texts || !chosen) return null;
-  const { stack, head, title } = chosen;
-  const listed = store.search.listed.value;
-  const open = [state.text.value, ...(state.edge.value ?? [])].join();
-  const shown = listed.slice(0, most).map((i) => {
-    const edge = edges[list].edge(i);
-    return { i, edge, isOpen: [edge.text, edge.query, edge.key].join() === open };
-  });
-  const numAll = edges[list].of(head.head).length;
-  const pane = <TextPane key={state.text.value} context={context} store={store} />;
+  const { head, title } = chosen;
+  const indices = edges[list].of(head.head);
   return (
     <section class="av-atlas-edges" aria-label={`Edges of ${title}`}>
       <div class="av-row av-options">
@@ -54,38 +46,14 @@ export function EdgeList({ context, store }: AtlasProps) {
         </fieldset>
       </div>
       <p class="av-muted av-atlas-words">{listInWords(list)}</p>
-      <p class="av-atlas-listed" aria-live="polite">
-        {listedInWords(
-          listed.length,
-          numAll,
-          list,
-          state.offsets.value,
-          store.search.isActive.value,
-        )}
-      </p>
-      {!shown.some(({ isOpen }) => isOpen) && pane}
       <ol>
-        {shown.map(({ i, edge, isOpen }) => (
-          <li key={i}>
-            <button
-              type="button"
-              aria-expanded={isOpen}
-              title={isOpen ? "Close the text" : `Open text ${edge.text}`}
-              onClick={() => {
-                const { text, query, key } = edge;
-                if (isOpen) store.closeText();
-                else assign(state, { text, edge: [query, key] });
-              }}
-            >
-              <EdgeContent texts={texts} stack={stack} edge={edge} />
-            </button>
-            {isOpen && pane}
-          </li>
+        {indices.slice(0, most).map((i) => (
+          <EdgeContent key={i} texts={texts} edge={edges[list].edge(i)} />
         ))}
       </ol>
-      {listed.length > most && (
-        <Chip onClick={() => setMost(listed.length)}>
-          {several(listed.length - most, "more edge")}
+      {indices.length > most && (
+        <Chip onClick={() => setMost(indices.length)}>
+          {several(indices.length - most, "more edge")}
         </Chip>
       )}
     </section>
@@ -93,17 +61,17 @@ export function EdgeList({ context, store }: AtlasProps) {
 }
 
 /** The tokens around an edge, its weight and its offset. */
-function EdgeContent({ texts, stack, edge }: { texts: Texts; stack: AtlasStack; edge: Edge }) {
+function EdgeContent({ texts, edge }: { texts: Texts; edge: Edge }) {
   const offset = offsetInWords(edge.key - edge.query);
   const weight = formatSmall(edge.weight);
   return (
-    <>
+    <li>
       <span class="av-unseen">
         {namesOf(texts, edge).join(" attends to ")}, offset {offset}, weight {weight}, text{" "}
         {edge.text}:{" "}
       </span>
       <span class="av-atlas-window">
-        {storedTokens(texts, stack, edge, AROUND).map(({ side, tokens }) => (
+        {storedTokens(texts, edge, AROUND).map(({ side, tokens }) => (
           <span key={side}>
             {side === "key" && <span class="av-muted"> → </span>}
             <Running tokens={tokens} />
@@ -116,6 +84,21 @@ function EdgeContent({ texts, stack, edge }: { texts: Texts; stack: AtlasStack; 
           {offset} · text {edge.text}
         </span>
       </span>
+    </li>
+  );
+}
+
+/** Tokens as continuous text. An ellipsis stands for tokens between them that are not shown. */
+function Running({ tokens }: { tokens: readonly StoredToken[] }) {
+  return (
+    <>
+      {tokens.map(({ position, text, gap, missing, end }, i) => (
+        <Fragment key={position}>
+          {gap && " "}
+          {missing > 0 && i > 0 && <span class="av-muted">{"… "}</span>}
+          {end ? <mark class={`av-atlas-${end}`}>{text}</mark> : text}
+        </Fragment>
+      ))}
     </>
   );
 }

@@ -16,15 +16,13 @@ import { everyHead } from "./coloring";
 import { legendScale } from "./legend";
 import { headMarks, profileMarks } from "./marks";
 import { profileOf } from "./profile";
-import type { Count } from "./search";
 import type { AtlasState } from "./state";
 import type { AtlasStore } from "./store";
 
 type Context = ViewContext<AtlasState>;
 
 /** Sentence in the caption that names the parts of the view that the figure omits. */
-const OMISSIONS =
-  "Not shown: the head’s other statistics, its mean weights by class of token, and its edges.";
+const OMISSIONS = "Not shown: the head’s other statistics, and its edges.";
 /** Pixels between the grid and the panel of the chosen head. */
 const GAP = 28;
 /** Maximum width in pixels of the panel of the chosen head. */
@@ -79,7 +77,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   const profile = profileOf(store, width);
   if (profile) {
     marks.push(textMark("mean weight by offset", 0, y + 4, palette.muted, 11));
-    const bars = profileMarks(profile, palette, context.state.offsets.peek());
+    const bars = profileMarks(profile, palette);
     marks.push(...translate(bars, 0, y + 14));
     y += 14 + profile.height;
   }
@@ -108,13 +106,9 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
 
 type Column = readonly [name: string, cellOf: (head: HeadIndex) => string | number | null];
 
-/**
- * Return a CSV table with one row per head: its strongest role, all statistics, and the counts of
- * a search if one is active.
- */
+/** Return a CSV table with one row per head: its strongest role, and all statistics. */
 export function headsCsv(store: AtlasStore): string {
   const tables = drawnYet(store.tables.peek());
-  const result = store.search.result.peek();
   const shown = drawnYet(store.stack.peek()).name;
   const ofRole = (name: string, field: Exclude<keyof AtlasRole, "role">): Column => [
     name,
@@ -150,12 +144,6 @@ export function headsCsv(store: AtlasStore): string {
     ofRole("role_texts", "texts"),
     ...[...byName.values()].flatMap(ofStatistic),
   ];
-  if (result) {
-    const countOf = (head: HeadIndex): Count | null =>
-      head.stack === shown ? result.of(head) : null;
-    columns.push(["found_edges", (head) => countOf(head)?.numFound ?? null]);
-    columns.push(["sampled_edges", (head) => countOf(head)?.numTotal ?? null]);
-  }
   return csvText(
     columns.map(([name]) => name),
     tables

@@ -7,15 +7,13 @@ import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { recordedTransport } from "../../client/page/recorded";
 import { ATLAS_VIEW_TRAITS } from "../../client/traits";
-import { runKey } from "../../ui/controls/keys";
 import { useExports } from "../../ui/exports/exports";
 import { defineView } from "../../ui/frame/define-view";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import type { ViewContext } from "../../ui/view/define-view";
 import css from "./atlas.css";
-import { ClassTable } from "./classes";
-import { AtlasControls, MatchedHeads, SearchWork } from "./controls";
+import { AtlasControls } from "./controls";
 import { EdgeList } from "./edges";
 import { atlasFigure, headsCsv } from "./figure";
 import { AtlasGrid } from "./grid";
@@ -30,9 +28,6 @@ const KEYS = [
   ["Home End", "first, last head of the row"],
   ["Page ↑ ↓", "a screen of rows up, down"],
   ["← →", "in the offsets: move over the bars"],
-  ["Shift-← →", "there: filter the edges by offset"],
-  ["Enter", "there: filter by this offset, on or off"],
-  ["Esc", "clear the filter, then close the text"],
 ] as const;
 
 /** Minimum width in pixels of a view that has the chosen head beside the grid, not below it. */
@@ -45,7 +40,7 @@ const MIN_HEAD = 420;
 const MIN_MAIN = 340;
 /**
  * Height in pixels. If a grid beside the chosen head is lower, the statistics of the head are below
- * the grid, unless search results are there.
+ * the grid.
  */
 const LOW_GRID = 320;
 /** Minimum number of grid columns for which the chosen head is always below the grid. */
@@ -92,16 +87,9 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const headWidth = beside.value ? all - mainWidth - GAP : all;
   // Below the grid of a wide view, the head's statistics and its edges are in two columns.
   const halves = !beside.value && all >= BESIDE_FROM;
-  const searched = store.search.result.value !== null;
-  // Show the head's statistics below the grid if there is room, unless search results are there.
-  const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
+  // Show the head's statistics below the grid if there is room.
+  const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID;
   const props = { context, store };
-  const figures = (
-    <>
-      <Figures {...props} />
-      <ClassTable {...props} />
-    </>
-  );
   return (
     <ViewFrame
       context={context}
@@ -112,26 +100,22 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       keys={KEYS}
       choose="none"
       oneStack={store.grid.value?.columns === null}
-      onStack={() => ({ heads: [], text: null, edge: null })}
+      onStack={() => ({ heads: [] })}
       options={<AtlasControls {...props} />}
-      work={<SearchWork {...props} />}
       footer={captions?.sentence && <Footer {...captions} />}
     >
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape for all controls inside. */}
       <div
         class={`av-vertical av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
-        onKeyDown={(event) => runKey(event, { Escape: store.closeText })}
       >
         <div class="av-vertical av-atlas-main" style={{ width: `${mainWidth}px` }}>
           <AtlasGrid {...props} drawn={gridDrawn} />
           <AtlasLegend {...props} />
-          {searched && <MatchedHeads {...props} />}
-          {below && figures}
+          {below && <Figures {...props} />}
         </div>
         <div class="av-vertical av-atlas-side" style={{ width: `${headWidth}px` }}>
           <div class="av-vertical av-atlas-column">
             <ChosenHead {...props} />
-            {!below && figures}
+            {!below && <Figures {...props} />}
           </div>
           <div class="av-vertical av-atlas-column">
             <OffsetProfile

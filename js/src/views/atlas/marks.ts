@@ -141,18 +141,6 @@ function middleOf(bar: OffsetBar): number {
   return bar.x + bar.width / 2;
 }
 
-/**
- * Return the index of the bar nearest to `x` among the bars of offsets, or -1 if no offset is
- * drawn.
- */
-export function nearestOffset({ bars }: Profile, x: number): number {
-  const away = bars.map((bar) =>
-    bar.offset === null ? Number.POSITIVE_INFINITY : Math.abs(middleOf(bar) - x),
-  );
-  const least = Math.min(...away);
-  return Number.isFinite(least) ? away.indexOf(least) : -1;
-}
-
 /** Offsets that get a label if there is room. Labels are placed in this order. */
 const LABELLED = [0, ...[1, 2, 4, 8, 16, 32, 64].flatMap((offset) => [-offset, offset])];
 /** Minimum distance in pixels between the middles of two labels. */
@@ -181,31 +169,13 @@ function axisLines({ beyond, end, width }: Profile): string[] {
   return one.length * AXIS_SIGN <= width - EDGE.left ? [one] : [words, far];
 }
 
-/**
- * Return the marks of the bar chart: the brush, the axes and the bars.
- *
- * @param brush selected range of offsets, inclusive, or null without a selection.
- */
-export function profileMarks(
-  profile: Profile,
-  palette: Palette,
-  brush: readonly [number, number] | null,
-): Mark[] {
+/** Return the marks of the bar chart: the axes and the bars. */
+export function profileMarks(profile: Profile, palette: Palette): Mark[] {
   const { bars, width, height, end } = profile;
   const title = axisLines(profile);
   const base = height - EDGE.bottom - (title.length - 1) * AXIS_LINE;
   const tall = base - EDGE.top;
   const marks: Mark[] = [];
-  const isBrushed = ({ offset }: OffsetBar): boolean =>
-    brush !== null && offset !== null && offset >= brush[0] && offset <= brush[1];
-  const brushed = bars.filter(isBrushed);
-  const [first, last] = [brushed[0], brushed.at(-1)];
-  if (first && last) {
-    const across = { x: first.x, width: last.x + last.width - first.x };
-    const bounds = { ...across, y: EDGE.top - 4, height: tall + 4 };
-    marks.push({ kind: "rect", ...bounds, fill: palette.searchMatch, opacity: 0.7 });
-    marks.push({ kind: "rect", ...bounds, stroke: palette.ink, strokeWidth: 1 });
-  }
   for (const share of [0, 0.5, 1]) {
     const y = base - share * tall;
     const line = { x0: EDGE.left, y0: y, x1: width - EDGE.right, y1: y };
@@ -221,7 +191,6 @@ export function profileMarks(
       ...{ x: bar.x + gap / 2, y: base - share * tall, width: bar.width - gap },
       height: share * tall,
       fill: bar.offset === null ? palette.neutral : palette.positive,
-      opacity: brush === null || isBrushed(bar) ? 1 : 0.3,
     });
   }
   const label = (text: string, x: number, y: number, size: number): Mark =>

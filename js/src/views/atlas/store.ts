@@ -1,10 +1,8 @@
 /**
- * Signals of the atlas: the data of the chosen stack and head, the search, the grid of heads, and
- * the captions. A class system assigns each token to a class, such as its part of speech.
+ * Signals of the atlas: the data of the chosen stack and head, the grid of heads, and the captions.
  */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
-import { countHeads } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import {
   type GridLayout,
@@ -19,19 +17,10 @@ import { BY_ROLE } from "../../ui/head-grid/head-roles";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
 import { otherListsInWords } from "../../ui/view/model-layers";
-import { assign, follow } from "../../ui/view/state";
+import { assign } from "../../ui/view/state";
 import { coverageOf, headTitle, sentenceOf, subtitleOf } from "./captions";
+import { edgesOf, offsetsOf, type Table, tableOf, textsOf } from "./client/atlas";
 import {
-  classWeightsOf,
-  edgesOf,
-  offsetsOf,
-  type Table,
-  type Texts,
-  tableOf,
-  textsOf,
-} from "./client/atlas";
-import {
-  byMatches,
   byRole,
   byStatistic,
   type Coloring,
@@ -40,26 +29,10 @@ import {
   roleEntries,
 } from "./coloring";
 import { galleryOf, layOut } from "./layout";
-import {
-  type Count,
-  countMatches,
-  parseSearch,
-  type Search,
-  type SearchResult,
-  searchOf,
-  searchResult,
-} from "./search";
 import type { AtlasState, DescribedAtlas } from "./state";
 
 type Context = ViewContext<AtlasState>;
 type Data = ReturnType<typeof createData>;
-type SearchStore = ReturnType<typeof createSearch>;
-
-/**
- * Maximum number of classes in the table of weights by class. An exported page does not contain
- * larger tables (`attnviz/atlas/page.py`).
- */
-export const MAX_CLASSES = 24;
 
 /** Data of the chosen stack, and of the chosen head and its layer. They are null until loaded. */
 function createData({ record, source }: Context) {
@@ -88,10 +61,8 @@ function createData({ record, source }: Context) {
   const { current: offsets } = record.answer(layer, ({ stack, layer }, ended) =>
     offsetsOf(source, stack, layer, ended),
   );
-  // `edgesOf` looks up tokens in the texts, so edges are requested after the texts have arrived.
-  const { current: edges } = record.answer(
-    computed(() => texts.value && layer.value),
-    ({ stack, layer }, ended) => edgesOf(source, stack, layer, texts.peek() as Texts, ended),
+  const { current: edges } = record.answer(layer, ({ stack, layer }, ended) =>
+    edgesOf(source, stack, layer, ended),
   );
 
   /** Return the index of a head in the grid: with the name of its stack if the stack has siblings. */
@@ -123,128 +94,10 @@ function createData({ record, source }: Context) {
   };
 }
 
-/** Weights of the chosen head by class of token, and the class system that the reader chose. */
-function createClassWeights({ record, source }: Context, { stack, head }: Data) {
-  const chosen = signal("");
-  const systems = computed(() =>
-    (stack.value?.classes ?? [])
-      .filter(({ values }) => values.length > 0 && values.length <= MAX_CLASSES)
-      .map(({ name }) => name),
-  );
-  const system = computed(
-    () => systems.value.find((name) => name === chosen.value) ?? systems.value[0],
-  );
-  const question = computed(() =>
-    stack.value && head.value && system.value !== undefined
-      ? { ...head.value, stack: stack.value.name, system: system.value }
-      : null,
-  );
-  const { current: weights } = record.answer(question, (asked, ended) =>
-    classWeightsOf(source, asked, ended),
-  );
-  return {
-    /** Class systems with at most `MAX_CLASSES` classes. */
-    systems,
-    /** Class system of the table. Undefined if there is none. */
-    system,
-    choose: (name: string): void => {
-      chosen.value = name;
-    },
-    /** Weights from each class of queries to each class of keys, or null until loaded. */
-    weights,
-  };
-}
-
-/**
- * Milliseconds between updates of a search result: `SHOWN_EVERY`, and `SHOWN_EVERY_OF_HEAD` for each
- * head. Painting all cells takes longer than the search itself, so a large grid is updated less
- * often.
- */
-const SHOWN_EVERY = 60;
-const SHOWN_EVERY_OF_HEAD = 0.1;
-
-/**
- * Search for edges. While a query or a key is searched for, the sampled edges of one layer after the
- * other are loaded and counted. The result is incomplete until all layers are searched.
- */
-function createSearch({ record, source, state }: Context, { stack, texts, head, edges }: Data) {
-  const terms = computed(() => {
-    const classes = stack.value?.classes ?? [];
-    const { query_search, key_search } = follow({
-      query_search: state.query_search,
-      key_search: state.key_search,
-    });
-    return {
-      query_search: parseSearch(query_search, classes),
-      key_search: parseSearch(key_search, classes),
-    };
-  });
-  const problem = computed(
-    () => terms.value.query_search.problem ?? terms.value.key_search.problem,
-  );
-  const isActive = computed(() => Object.values(terms.value).some(({ term }) => term !== null));
-  /** Condition that the listed edges meet, or null if a search text is invalid. */
-  const condition = computed<Search | null>(() => {
-    if (!texts.value || problem.value !== null) return null;
-    const { query_search: query, key_search: key } = terms.value;
-    return searchOf(texts.value, query.term, key.term, state.offsets.value);
-  });
-  const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
-  // A condition is a function. The question consists of the values that determine this function.
-  const question = computed(() => {
-    const { query_search, key_search, offsets } = state;
-    return stack.value && isActive.value && condition.value
-      ? { stack: stack.value, ...follow({ query_search, key_search, offsets }) }
-      : null;
-  });
-  record.answer(question, async ({ stack }, ended) => {
-    const [tokens, isMatch] = [texts.peek() as Texts, condition.peek() as Search];
-    const counts = new Map<number, Count[]>();
-    counted.value = new Map();
-    const show = (): void => {
-      if (!ended.aborted && counts.size > counted.peek().size) counted.value = new Map(counts);
-    };
-    const timer = setInterval(show, SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(stack));
-    try {
-      for (const [at, layer] of stack.layers.entries()) {
-        const { sampled } = await edgesOf(source, stack, layer, tokens, ended);
-        if (ended.aborted) return;
-        counts.set(layer, countMatches(sampled, stack.heads_per_layer[at] ?? 0, isMatch));
-      }
-    } finally {
-      clearInterval(timer);
-      show();
-    }
-  });
-  return {
-    isActive,
-    /** Parsed search texts, with an error message for an invalid one. */
-    terms,
-    /** Error message of the first invalid search text, or null. */
-    problem,
-    /** Result of the active search, or null without one. */
-    result: computed<SearchResult | null>(
-      () => question.value && searchResult(question.value.stack, counted.value),
-    ),
-    /**
-     * Indices of the chosen head's edges, in the list that is shown, that meet the condition. If a
-     * search text is invalid, all edges do.
-     */
-    listed: computed<number[]>(() => {
-      const list = edges.value?.[state.edges.value];
-      if (!list || !head.value) return [];
-      const all = list.of(head.value.head);
-      const isMatch = condition.value;
-      return isMatch ? all.filter((i) => isMatch(list, i)) : all;
-    }),
-  };
-}
-
 /** Grid of all heads: their order, their colours, and the head at the cursor. */
 function createGrid(
   context: Context,
   { stack, table, tables, head, inGrid }: Data,
-  { result }: SearchStore,
   width: ReadonlySignal<number>,
 ) {
   const { record, state, palette, theme } = context;
@@ -261,7 +114,6 @@ function createGrid(
     const [numbers, all, entries] = [table.value, shown.value, roles.value];
     if (!numbers || !all || !entries) return null;
     const room = { palette: palette.value, theme: theme.value };
-    if (result.value) return byMatches(numbers.stack, room, result.value.of);
     const statistic = numbers.indexOf(state.color.value);
     return statistic < 0 ? byRole(all, entries) : byStatistic(numbers, statistic, room);
   });
@@ -301,7 +153,7 @@ function createGrid(
         const { stack: of, layer, head } = inGrid(index);
         heads.cursor.value = { layer, head, ...(of !== undefined && { stack: of }) };
         if (of === undefined || of === stack.peek()?.name) assign(state, { layer, heads: [head] });
-        else assign(state, { stack: of, layer, heads: [head], text: null, edge: null });
+        else assign(state, { stack: of, layer, heads: [head] });
       }),
   };
 }
@@ -322,11 +174,9 @@ function cellsByRole(table: Table, entries: readonly RoleEntry[]): ScoredHead[] 
 
 /** @param width available width of the grid, in pixels. */
 export function createAtlasStore(context: Context, width: ReadonlySignal<number>) {
-  const { record, state } = context;
+  const { record } = context;
   const data = createData(context);
-  const classes = createClassWeights(context, data);
-  const search = createSearch(context, data);
-  const grid = createGrid(context, data, search, width);
+  const grid = createGrid(context, data, width);
   return {
     ...data,
     /** Chosen head with its title and the numbers of its stack, or null until loaded. */
@@ -336,8 +186,6 @@ export function createAtlasStore(context: Context, width: ReadonlySignal<number>
         table && head && { head, table, stack: table.stack, title: headTitle(head, table.stack) }
       );
     }),
-    classes,
-    search,
     ...grid,
     /**
      * Captions of the view, or null until the atlas is loaded. The sentence is empty until the
@@ -361,20 +209,11 @@ export function createAtlasStore(context: Context, width: ReadonlySignal<number>
         }),
       };
     }),
-    /** Whether all data for the current state is loaded and the search, if any, is complete. */
+    /** Whether all data for the current state is loaded. */
     settled: computed(() => {
-      const result = search.result.value;
-      const isSearched = result === null || result.done === result.layers;
-      const hasClasses = classes.system.value === undefined || classes.weights.value !== null;
       const parts = [data.table, data.texts, data.offsets, data.edges, grid.grid];
-      return isSearched && hasClasses && parts.every((part) => part.value !== null);
+      return parts.every((part) => part.value !== null);
     }),
-    /** Close the open text. Return whether a text was open. */
-    closeText: (): boolean => {
-      const isOpen = state.text.peek() !== null;
-      assign(state, { text: null, edge: null });
-      return isOpen;
-    },
   };
 }
 

@@ -3,18 +3,14 @@
  * stored edge. An edge is the weight from one query to one key. Pure functions.
  */
 
-import type { AtlasStack } from "../../client/protocol";
 import { quoted } from "../../ui/text/captions";
 import { type RunningToken, runningText } from "../../ui/text/running-text";
-import type { Edge, Edges, Texts, Tokens } from "./client/atlas";
+import type { Edge, Texts, Tokens } from "./client/atlas";
 
 export interface StoredToken extends RunningToken {
   /** Whether the token is the edge's query, its key or both, or null if it is neither. */
   end: "query" | "key" | "both" | null;
 }
-
-/** Name of the class of special tokens in the first class system. An atlas may lack this class. */
-const SPECIAL = "special";
 
 /**
  * Return the stored tokens of an edge's text in text order. The result has one list with the side
@@ -23,14 +19,8 @@ const SPECIAL = "special";
  *
  * @param around maximum distance of the tokens from the edge's query or key.
  */
-export function storedTokens(
-  texts: Texts,
-  { classes: [kinds] }: AtlasStack,
-  { text, query, key }: Pick<Edge, "text" | "query" | "key">,
-  around = Number.POSITIVE_INFINITY,
-) {
+export function storedTokens(texts: Texts, { text, query, key }: Edge, around: number) {
   const sides = texts.keys === texts.queries ? (["both"] as const) : (["query", "key"] as const);
-  const special = kinds?.values.indexOf(SPECIAL) ?? -1;
   return sides.map((side) => {
     const tokens = side === "key" ? texts.keys : texts.queries;
     const isNear = (i: number): boolean => {
@@ -44,7 +34,7 @@ export function storedTokens(
       .map((i) => ({
         name: texts.nameOf(tokens, i),
         position: tokens.positions[i] as number,
-        special: special >= 0 && tokens.classes[0]?.[i] === special,
+        special: false,
       }));
     const ended = runningText(named, texts.dotted).map((token): StoredToken => {
       const isQuery = side !== "key" && token.position === query;
@@ -60,12 +50,4 @@ export function namesOf(texts: Texts, { text, query, key }: Edge): [string, stri
   const name = (side: Tokens, position: number): string =>
     quoted(texts.nameOf(side, side.at(text, position)));
   return [name(texts.queries, query), name(texts.keys, key)];
-}
-
-/** Return the edges of `head` in a text. An edge that is in several lists appears once. */
-export function edgesIn(lists: readonly Edges[], head: number, text: number): Edge[] {
-  const edges = lists
-    .flatMap((list) => list.of(head).map((i) => list.edge(i)))
-    .filter((edge) => edge.text === text);
-  return [...new Map(edges.map((edge) => [`${edge.query} ${edge.key}`, edge])).values()];
 }

@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import type { AtlasEdgeColumns } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
 import {
-  classWeightsOf,
   Edges,
   edgesOf,
   offsetsOf,
@@ -62,7 +61,7 @@ describe.each([
     expect(table.roles({ layer: 9, head: 9 })).toEqual([]);
   });
 
-  it("has the mean weights by offset and by class of token, to half a code in a page", async () => {
+  it("has the mean weights by offset, to half a code in a page", async () => {
     const expectWeights = (loaded: ArrayLike<number>, expected: (number | null)[]): void => {
       expect(loaded.length).toBe(expected.length);
       // A page stores the numbers ((code - 1) / 254)^2. The error is at most half the distance of
@@ -76,42 +75,29 @@ describe.each([
       const offsets = await offsetsOf(source, STACK, layer);
       for (const head of headsOf(STACK, layer))
         expectWeights(offsets[head] ?? [], values.offsets[at]?.[head] ?? []);
-      for (const [system, layers] of Object.entries(values.classes)) {
-        for (const head of headsOf(STACK, layer)) {
-          const loaded = await classWeightsOf(source, { stack: "self", layer, head, system });
-          expectWeights(loaded, (layers[at]?.[head] ?? []).flat());
-        }
-      }
     }
   });
 
   it("has the edges of a layer with their tokens", async () => {
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
-      const edges = await edgesOf(source, STACK, layer, texts);
+      const edges = await edgesOf(source, STACK, layer);
       for (const list of ["strongest", "sampled"] as const) {
         expect(columnsOf(edges[list], 2)).toEqual(values.edges[at]?.[list]);
         const { text, query, key } = edges[list].edge(1);
         const tokens = FIXTURE.texts[text]?.tokens ?? [];
-        expect(texts.nameOf(texts.queries, edges[list].queryToken[1] ?? -1)).toBe(tokens[query]);
-        expect(texts.nameOf(texts.keys, edges[list].keyToken[1] ?? -1)).toBe(tokens[key]);
+        const nameAt = (position: number) =>
+          texts.nameOf(texts.queries, texts.queries.at(text, position));
+        expect([query, key].map(nameAt)).toEqual([tokens[query], tokens[key]]);
       }
     }
   });
 });
 
 describe("a page", () => {
-  const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
-
-  it.each<[string, object, string]>([
-    ["edges", { stack: "self", layer: 3 }, "not contain “edges” of stack self, layer 3."],
-    [
-      "classes",
-      { ...classes, system: "tag" },
-      "not contain “classes” of stack self, layer 2, head 0, system tag.",
-    ],
-  ])("cannot answer the request %s of %j", async (name, args, message) => {
-    await expect(pageTransport().request(name as "edges", args as never)).rejects.toThrow(message);
+  it("cannot answer requests for a layer that it does not contain", async () => {
+    const edges = pageTransport().request("edges", { stack: "self", layer: 3 });
+    await expect(edges).rejects.toThrow("not contain “edges” of stack self, layer 3.");
   });
 });
 
@@ -119,10 +105,8 @@ describe("texts", () => {
   const queries = {
     positions: [[2, 5, 9], [0]],
     tokens: [[0, 1, 0], [1]],
-    classes: [[[0, 0, 1], [1]]],
   };
   const answer = { numbers: [4, 7], vocabulary: ["a", "b"], queries, keys: null };
-  const texts = new Texts(answer);
 
   it("are rejected if they are inconsistent", () => {
     const wrong = { ...queries, tokens: [[0, 1], [1]] };
@@ -134,7 +118,7 @@ describe("texts", () => {
       ...{ head: [1, 1, 3], weight: [1, 1, 1], text: [4, 4, 7] },
       ...{ query: [5, 9, 0], key: [2, 2, 0] },
     };
-    const edges = new Edges(columns, 5, texts);
+    const edges = new Edges(columns, 5);
     expect([0, 1, 2, 3, 4].map((head) => edges.of(head))).toEqual([[], [0, 1], [], [2], []]);
   });
 });

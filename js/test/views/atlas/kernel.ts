@@ -23,14 +23,13 @@ interface Answered {
 }
 
 interface Fixture {
-  texts: { tokens: string[]; pos: (string | null)[]; weights: number[][][][] }[];
+  texts: { tokens: string[]; weights: number[][][][] }[];
   description: AtlasDescription;
-  live: Record<"statistics" | "texts" | "offsets" | "classes" | "edges", Answered[]>;
+  live: Record<"statistics" | "texts" | "offsets" | "edges", Answered[]>;
   page: RecordedReply[];
   values: {
     table: AtlasTable;
     offsets: (number | null)[][][];
-    classes: Record<string, (number | null)[][][][]>;
     kept: AtlasTexts;
     edges: AtlasEdges[];
   };

@@ -1,22 +1,19 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { AtlasRole, AtlasStack, AtlasTable } from "../../../src/client/protocol";
-import { ATLAS_VIEW_TRAITS } from "../../../src/client/traits";
 import type { RectMark } from "../../../src/draw/marks";
 import { niceMaximum } from "../../../src/ui/colors/color-scales";
 import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { signsOf } from "../../../src/ui/head-grid/head-roles";
-import { readHash } from "../../../src/ui/view/state";
 import {
   definitionInWords,
   evidenceInWords,
-  listedInWords,
   unitInWords,
   withError,
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
 import { byRole, byStatistic, roleEntries } from "../../../src/views/atlas/coloring";
-import { barAt, layOutProfile, nearestOffset, profileMarks } from "../../../src/views/atlas/marks";
+import { barAt, layOutProfile, profileMarks } from "../../../src/views/atlas/marks";
 import { sentences } from "../../builders";
 import { contrast } from "../../sight";
 import { FIXTURE, STACK } from "./kernel";
@@ -124,22 +121,19 @@ describe("colours", () => {
   });
 });
 
-it("bars of offsets are found at their position, and only offsets can be brushed", () => {
+it("bars of offsets are found at their position", () => {
   const labels = ["-2", "-1", "0", "1", "first", "rest"];
   // The offset 1 is not drawn: its weight is NaN, because no pair of tokens has this offset.
   const weights = Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0);
   const profile = layOutProfile(labels, weights, 400);
   const fills: unknown[] = [PALETTES.light.positive, PALETTES.light.neutral];
-  const bars = profileMarks(profile, PALETTES.light, null).filter(
+  const bars = profileMarks(profile, PALETTES.light).filter(
     (mark): mark is RectMark => mark.kind === "rect" && fills.includes(mark.fill),
   );
   expect(profile.bars.map(({ offset }) => offset)).toEqual([-2, -1, 0, null, null]);
   expect(bars.map((bar) => barAt(profile, bar.x + bar.width / 2))).toEqual([0, 1, 2, 3, 4]);
   expect(new Set(bars.map(({ y, height }) => (y + height).toFixed(6))).size).toBe(1);
   expect(barAt(profile, 0)).toBe(-1);
-  const ends = bars.slice(0, 3).map(({ x, width }) => nearestOffset(profile, x + width));
-  expect(ends).toEqual([0, 1, 2]);
-  expect([nearestOffset(profile, 0), nearestOffset(profile, 399)]).toEqual([0, 2]);
 });
 
 describe("distant offsets", () => {
@@ -156,7 +150,7 @@ describe("distant offsets", () => {
     expect(profile.beyond).toBe(16);
     const drawn = [...labels.slice(48, 65), "first", "rest"];
     expect(profile.bars.map(({ label }) => label)).toEqual(drawn);
-    const texts = profileMarks(profile, PALETTES.light, null).map((mark) =>
+    const texts = profileMarks(profile, PALETTES.light).map((mark) =>
       mark.kind === "text" ? mark.text : "",
     );
     expect(texts).toContain("offset of the key from the query; beyond 16: less than 0.005 each");
@@ -187,8 +181,6 @@ describe("captions", () => {
     [0.000002, 1e-6],
     [0.0031, 1e-9],
   ];
-  const sample = listedInWords(0, 100, "sampled", [-3, -3], false);
-  const strongest = listedInWords(4, 50, "strongest", [-3, 2], true);
   sentences({
     // A mean is written with as many digits as its error.
     "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0, 0.15 ± <0.01, 0.00008 ± <0.00001, <0.00001, <0.01":
@@ -205,14 +197,5 @@ describe("captions", () => {
       layer: 2,
       head: 0,
     }),
-    "0 of 100 sampled edges, 0% to 3.7%: offset −3": sample,
-    // The strongest edges are no random sample, so there is no confidence interval.
-    "4 of 50 strongest edges: the search and offset −3 to 2": strongest,
   });
-});
-
-it("the address keeps negative offsets and an edge, and ignores invalid values", () => {
-  const read = (hash: string) => readHash(hash, ATLAS_VIEW_TRAITS);
-  expect(read("#offsets=-5,-1&edge=3,3")).toEqual({ offsets: [-5, -1], edge: [3, 3] });
-  expect(read("#offsets=-5&edge=-3,3&edges=all")).toEqual({});
 });

@@ -5,19 +5,7 @@ import { markDrawn } from "../../../src/ui/view/define-view";
 import type { Signals } from "../../../src/ui/view/state";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
-import {
-  buttonOf,
-  cellNamesOf,
-  drawnIn,
-  enter,
-  fieldOf,
-  mount,
-  pass,
-  pressKey,
-  textsOf,
-  until,
-  useFakeClock,
-} from "../../dom";
+import { buttonOf, cellNamesOf, drawnIn, mount, pass, pressKey, useFakeClock } from "../../dom";
 import { FIXTURE, Kernel, pageTransport, STACK, setUp } from "./kernel";
 
 let state: Signals<AtlasState>;
@@ -32,7 +20,7 @@ async function open(transport: Transport = pageTransport()): Promise<void> {
   await drawnIn(root);
 }
 
-const edges = (): Element[] => [...root.querySelectorAll(".av-atlas-edges > ol > li > button")];
+const edges = (): Element[] => [...root.querySelectorAll(".av-atlas-edges > ol > li")];
 const caption = (): string => root.querySelector(".av-atlas-words")?.textContent ?? "";
 
 /** Sampled edges (pairs of a query and a key) of the first layer in the fixture. */
@@ -42,23 +30,6 @@ useFakeClock();
 beforeEach(() => history.replaceState(null, "", "#"));
 
 describe("the chosen head", () => {
-  it("has its mean weights by class of token in the chosen system", async () => {
-    await open(new Kernel());
-    const expected = (system: string): number[] => {
-      const rows = FIXTURE.values.classes[system]?.[0]?.[0] ?? [];
-      const keys = [...rows.keys()].filter((key) => rows.some((row) => (row[key] ?? 0) > 0));
-      return rows
-        .filter((row) => row.some((weight) => weight !== null))
-        .flatMap((row) => keys.map((key) => Number((row[key] ?? 0).toFixed(2))));
-    };
-    const drawn = (): number[] => textsOf(root, ".av-atlas-classes td").map(Number);
-    expect(drawn()).toEqual(expected("kind"));
-    enter([...root.querySelectorAll("select")].at(-1), "pos");
-    await drawnIn(root);
-    expect(drawn()).toEqual(expected("pos"));
-    expect(expected("pos")).not.toEqual(expected("kind"));
-  });
-
   it("lists its sampled edges first, with query and key marked", async () => {
     await open();
     const [text = 0, query = 0, key = 0] = [SAMPLED.text[0], SAMPLED.query[0], SAMPLED.key[0]];
@@ -71,31 +42,6 @@ describe("the chosen head", () => {
     await pass(40);
     expect(edges()).toHaveLength(3);
     expect(caption()).toContain("do not show how often");
-  });
-});
-
-describe("the offsets", () => {
-  it("filter the edges by keyboard, and show how many match", async () => {
-    await open();
-    const numEdges = (offset: number): number =>
-      SAMPLED.head.filter((head, i) => {
-        return head === 0 && (SAMPLED.key[i] ?? 0) - (SAMPLED.query[i] ?? 0) === offset;
-      }).length;
-    const press = async (key: string, init?: KeyboardEventInit): Promise<void> => {
-      pressKey(root.querySelector("[role=application]"), key, init);
-      await pass(40);
-    };
-    // The first arrow key only shows the cursor, at the offset −1.
-    await press("ArrowLeft");
-    await press("Enter");
-    expect(state.offsets.value).toEqual([-1, -1]);
-    expect(edges()).toHaveLength(numEdges(-1));
-    await press("ArrowRight", { shiftKey: true });
-    expect(state.offsets.value).toEqual([-1, 0]);
-    expect(edges()).toHaveLength(numEdges(-1) + numEdges(0));
-    await press("Escape");
-    expect(state.offsets.value).toBeNull();
-    expect(edges()).toHaveLength(2);
   });
 });
 
@@ -162,39 +108,10 @@ describe("a hybrid model", () => {
   });
 });
 
-it("a search shows its progress layer by layer", async () => {
-  const kernel = new Kernel();
-  await open(kernel);
-  kernel.held = (name) => name === "edges";
-  enter(fieldOf(root, "Query"), "*", "input");
-  await until(() => expect(root.textContent).toContain("Layer 2 of 2 …"));
-  expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
-  // Cell 0 is in a layer that is finished, and cell 2 in a layer that is not.
-  expect(cellNamesOf(root)[0]).toContain("2 of 2 sampled edges");
-  expect(cellNamesOf(root)[2]).toContain("no sampled edges");
-  await until(() => expect(kernel.waiting.length).toBe(1));
-  kernel.release();
-  await drawnIn(root);
-  expect(cellNamesOf(root)[2]).toContain("2 of 2 sampled edges");
-});
-
-it("a search that failed runs again on demand", async () => {
-  const kernel = new Kernel();
-  await open(kernel);
-  kernel.failing = { edges: "The kernel was interrupted." };
-  enter(fieldOf(root, "Query"), "*", "input");
-  await until(() => expect(root.textContent).toContain("The kernel was interrupted."));
-  expect(root.querySelector("progress")).not.toBeNull();
-  kernel.failing = {};
-  buttonOf(root, "Try again")?.click();
-  await until(() => expect(root.querySelector("progress")).toBeNull());
-  expect(root.textContent).not.toContain("The kernel was interrupted.");
-});
-
 it("sends one request of each kind until everything is drawn", async () => {
   const kernel = new Kernel();
   await open(kernel);
-  const requests = ["classes", "describe", "edges", "offsets", "statistics", "texts"];
+  const requests = ["describe", "edges", "offsets", "statistics", "texts"];
   expect(kernel.asked.map(([name]) => name).sort()).toEqual(requests);
 });
 

@@ -2,8 +2,7 @@
  * Data of one stack of an atlas: statistics and roles of its heads, edges, and the tokens around
  * these edges. An edge is the weight from one query to one key of a text.
  *
- * Edges and tokens are stored in typed arrays, because an atlas may have millions of them. A class
- * system assigns a class to each token, for example its kind ("word", "punctuation").
+ * Edges and tokens are stored in typed arrays, because an atlas may have millions of them.
  */
 
 import { asBytes, inflate } from "../../../client/codec";
@@ -15,8 +14,6 @@ import type {
   AtlasTable,
   AtlasTexts,
   AtlasTokens,
-  ClassesHeader,
-  ClassesRequest,
 } from "../../../client/protocol";
 import { countHeads, headsOf, type Scores, type Source } from "../../../client/source";
 import { dataOf, joinParts, type Reply, type Requests } from "../../../client/transport";
@@ -94,8 +91,6 @@ export class Tokens {
   readonly entries: Int32Array;
   /** Position of each token in its text. */
   readonly positions: Int32Array;
-  /** One array per class system with the class of each token, or -1 if it has none. */
-  readonly classes: readonly Int16Array[];
   /** Index of the first token of each text, followed by the number of all tokens. */
   readonly #starts: Int32Array;
   /** Index in `#starts` of a text, by the number of the text in the corpus. */
@@ -110,10 +105,8 @@ export class Tokens {
     this.#indices = new Map(numbers.map((number, index) => [number, index]));
     this.entries = new Int32Array(side.tokens.flat());
     this.positions = new Int32Array(side.positions.flat());
-    this.classes = side.classes.map((texts) => new Int16Array(texts.flat()));
-    const counts = [this.entries, ...this.classes].map((column) => column.length);
-    if (counts.some((count) => count !== this.positions.length)) {
-      throw new Error("The texts of the atlas have tokens without a position, or without a class.");
+    if (this.entries.length !== this.positions.length) {
+      throw new Error("The texts of the atlas have tokens without a position.");
     }
   }
 
@@ -186,22 +179,14 @@ export class Edges {
   readonly text: Int32Array;
   readonly query: Int32Array;
   readonly key: Int32Array;
-  /** Index in `Texts.queries` of each edge's query, or -1 if the token is not stored. */
-  readonly queryToken: Int32Array;
-  /** Index in `Texts.keys` of each edge's key, or -1 if the token is not stored. */
-  readonly keyToken: Int32Array;
   readonly #starts: Int32Array;
 
   /** @param heads number of heads of the layer, including heads without edges. */
-  constructor(columns: AtlasEdgeColumns, heads: number, texts: Texts) {
+  constructor(columns: AtlasEdgeColumns, heads: number) {
     this.weight = Float32Array.from(columns.weight);
     this.text = Int32Array.from(columns.text);
     this.query = Int32Array.from(columns.query);
     this.key = Int32Array.from(columns.key);
-    const at = (side: Tokens, positions: Int32Array): Int32Array =>
-      positions.map((position, i) => side.at(this.text[i] as number, position));
-    this.queryToken = at(texts.queries, this.query);
-    this.keyToken = at(texts.keys, this.key);
     this.#starts = new Int32Array(heads + 1);
     let head = 0;
     columns.head.forEach((edgeHead, i) => {
@@ -260,37 +245,25 @@ export function tableOf(source: Source, stack: AtlasStack, signal?: AbortSignal)
 export function textsOf(source: Source, stack: string, signal?: AbortSignal): Promise<Texts> {
   const read = (answer: AtlasTexts): Texts => new Texts(answer);
   const bytes = ({ queries, vocabulary }: Texts): number =>
-    queries.count * (8 + 2 * queries.classes.length) + 40 * vocabulary.length;
+    8 * queries.count + 40 * vocabulary.length;
   return fetchJson(source, "texts", { stack }, read, bytes, signal);
 }
 
-/** Load the edges of a layer and look up their tokens in `texts`. */
+/** Load the edges of a layer. */
 export function edgesOf(
   source: Source,
   stack: AtlasStack,
   layer: number,
-  texts: Texts,
   signal?: AbortSignal,
 ): Promise<LayerEdges> {
   const heads = headsOf(stack, layer).length;
   const read = ({ strongest, sampled }: AtlasEdges): LayerEdges => ({
-    strongest: new Edges(strongest, heads, texts),
-    sampled: new Edges(sampled, heads, texts),
+    strongest: new Edges(strongest, heads),
+    sampled: new Edges(sampled, heads),
   });
   const bytes = ({ strongest, sampled }: LayerEdges): number =>
-    24 * (strongest.weight.length + sampled.weight.length);
+    16 * (strongest.weight.length + sampled.weight.length);
   return fetchJson(source, "edges", { stack: stack.name, layer }, read, bytes, signal);
-}
-
-/** Return the weights in a reply. @throws Error if their number is not `count`. */
-function weightsIn(reply: Reply, count: number): Float32Array {
-  const bytes = asBytes(dataOf(reply));
-  if (bytes.length !== 4 * count) {
-    throw new Error(
-      `The reply has ${bytes.length} bytes, but ${count} weights need ${4 * count} bytes.`,
-    );
-  }
-  return new Float32Array(bytes.slice().buffer);
 }
 
 /**
@@ -306,23 +279,16 @@ export function offsetsOf(
   const heads = headsOf(stack, layer);
   const bins = stack.offsets.length;
   const read = (reply: Reply): Float32Array[] => {
-    const weights = weightsIn(reply, bins * heads.length);
+    const data = asBytes(dataOf(reply));
+    const count = bins * heads.length;
+    if (data.length !== 4 * count) {
+      throw new Error(
+        `The reply has ${data.length} bytes, but ${count} weights need ${4 * count} bytes.`,
+      );
+    }
+    const weights = new Float32Array(data.slice().buffer);
     return heads.map((head) => weights.subarray(head * bins, (head + 1) * bins));
   };
   const bytes = 4 * bins * heads.length;
   return source.fetch("offsets", { stack: stack.name, layer }, read, () => bytes, signal);
-}
-
-/**
- * Load the mean weights of one head from each class of query tokens to each class of key tokens, of
- * shape [query classes][key classes]. A weight is NaN if no query has the class.
- */
-export function classWeightsOf(
-  source: Source,
-  request: ClassesRequest,
-  signal?: AbortSignal,
-): Promise<Float32Array> {
-  const read = (reply: Reply): Float32Array =>
-    weightsIn(reply, (reply.header as ClassesHeader).classes ** 2);
-  return source.fetch("classes", request, read, (weights) => weights.byteLength, signal);
 }
