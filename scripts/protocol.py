@@ -340,8 +340,6 @@ export interface Trait<T> {
    * the reader has changed it.
    */
   readonly address?: "always" | "never";
-  /** Whether the reader can undo a change. By default, this is the case if there is a `kind`. */
-  readonly undo?: boolean;
   /** Label of the control. Undefined if the trait has no simple control. */
   readonly label?: string;
   /** Labels of the strings of a menu. A string without a label is shown itself. */
@@ -432,7 +430,7 @@ def _trait(writer: Writer, trait: Any) -> tuple[str, dict[str, Any]]:
     written, kind = _kind(writer, trait)
     if trait.allow_none and written != "unknown":
         written += " | null"
-    tags = ("address", "undo", "label", "labels", "group", "when")
+    tags = ("address", "label", "labels", "group", "when")
     declaration = {name: trait.metadata.get(name) for name in tags}
     # The reader cannot change a trait that only Python sets.
     if kind is not None and not trait.read_only and not trait.name.startswith("_"):

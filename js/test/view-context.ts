@@ -4,7 +4,6 @@ import type { Source } from "../src/client/source";
 import { PALETTES, type ThemeName } from "../src/ui/colors/palette";
 import { FEATURES } from "../src/ui/frame/define-view";
 import type { ViewContext } from "../src/ui/view/define-view";
-import { createHistory } from "../src/ui/view/history";
 import { createOldPicture } from "../src/ui/view/old-picture";
 import { createRecordStore, type RecordState } from "../src/ui/view/record";
 import { makeSignals, type Signals } from "../src/ui/view/state";
@@ -45,7 +44,6 @@ export function setUpView<State extends RecordState>(
     theme: signal<ThemeName>("light"),
     width: signal(900),
     offered: signal(null),
-    history: createHistory({}, {}, controller.signal),
     controls: signal("full"),
     embedded: false,
     setDrawn: () => undefined,

@@ -124,8 +124,6 @@ def test_the_strongest_keys_of_the_text_are_listed_and_move_the_window(
     assert start <= KEY < stop
     notebook.becomes("view.query_window", list(WINDOW))
     expect(view).to_contain_text(f"“word{QUERY}” attends to “word{KEY}”: {weight:.2f}.")
-    view.locator(".av-plot").press("Control+z")
-    notebook.becomes("view.key_window", list(WINDOW))
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_paper_is_white_with_the_whole_picture_and_its_legend_in_both_themes(
 ) -> None:
     show(made(name, theme="light"))
     text, pages = printed(page, tmp_path)
-    for control in ("Export", "Heads by", "Lines", "Find token", "Lasso", "Undo", "scale to"):
+    for control in ("Export", "Heads by", "Lines", "Find token", "Lasso", "scale to"):
         assert control not in text
     if name not in ("all heads", "one head"):
         assert "self-attention · layer 1 · head 2 · query “mat” (5) · key “cat” (1)" in text

@@ -37,8 +37,6 @@ export interface Trait<T> {
    * the reader has changed it.
    */
   readonly address?: "always" | "never";
-  /** Whether the reader can undo a change. By default, this is the case if there is a `kind`. */
-  readonly undo?: boolean;
   /** Label of the control. Undefined if the trait has no simple control. */
   readonly label?: string;
   /** Labels of the strings of a menu. A string without a label is shown itself. */
@@ -122,11 +120,7 @@ const token: Trait<number | null> = { value: null, kind: "index", nullable: true
 const key: Trait<number | null> = { value: null, kind: "index", nullable: true };
 
 /** Theme of the view. `"auto"` uses the theme of the notebook or page. */
-const theme: Trait<"auto" | "light" | "dark"> = {
-  value: "auto",
-  kind: ["auto", "light", "dark"],
-  undo: false,
-};
+const theme: Trait<"auto" | "light" | "dark"> = { value: "auto", kind: ["auto", "light", "dark"] };
 
 /**
  * Controls that the view shows. `"full"` shows all controls in rows. `"compact"` shows the controls
@@ -138,7 +132,6 @@ const theme: Trait<"auto" | "light" | "dark"> = {
 const controls: Trait<"auto" | "full" | "compact" | "none"> = {
   value: "auto",
   kind: ["auto", "full", "compact", "none"],
-  undo: false,
 };
 
 const _generating: Trait<unknown> = { value: null };
@@ -237,7 +230,7 @@ const runs_model: Trait<boolean> = { value: false };
  * the changes, and token B is the most likely other token after the changes. An answer other than
  * null is checked when it is set. The check runs the model if the model has not run before.
  */
-const answer: Trait<unknown> = { value: null, undo: true };
+const answer: Trait<unknown> = { value: null };
 
 /**
  * Changes of the attention, which are made together when the model runs again: `Ablate` (with
@@ -246,7 +239,7 @@ const answer: Trait<unknown> = { value: null, undo: true };
  * replaced by numbers. The default of `stack` is the stack that is shown. The list also changes
  * when the reader adds or removes changes.
  */
-const changes: Trait<unknown> = { value: [], undo: true };
+const changes: Trait<unknown> = { value: [] };
 
 /**
  * Run whose weights are drawn. `"before"` is the unchanged run, `"after"` the run with `changes`,

@@ -53,8 +53,8 @@ class View(ServedWidget):
     #: `attnviz.views.show.show`.
     shown_in_cell: int | None = None
 
-    theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True, undo=False)
-    controls = Controls("auto").tag(sync=True, undo=False)
+    theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
+    controls = Controls("auto").tag(sync=True)
 
     #: HTML of the picture that a page of marimo without a kernel shows. "" in other hosts, in which
     #: the picture is an output of the cell.

@@ -76,9 +76,9 @@ class WhatIf(RecordView):
     """
 
     runs_model = traitlets.Bool(read_only=True).tag(sync=True)
-    answer = traitlets.Any(None).tag(sync=True, undo=True, to_json=lambda value, _: _as_json(value))
+    answer = traitlets.Any(None).tag(sync=True, to_json=lambda value, _: _as_json(value))
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(
-        sync=True, undo=True, to_json=lambda value, _: _changes_as_json(value)
+        sync=True, to_json=lambda value, _: _changes_as_json(value)
     )
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 

@@ -23,7 +23,6 @@ import { headOrderOf } from "../head-grid/order";
 import { hasPair, pairChoices } from "../pairs";
 import { BY_PIN, changedMark, embeddedInWords, orderLabel, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
-import type { History } from "../view/history";
 import { atLayer, baseName, firstSiblings, layerText } from "../view/model-layers";
 import { selectionInWords } from "../view/old-picture";
 import { openingInWords } from "../view/opening";
@@ -159,7 +158,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
         )}
         <Actions {...props} helping={helping} more={inPanel} />
       </header>
-      {helping.value && <Keys keys={embedded ? props.keys : [...props.keys, UNDO_KEY]} />}
+      {helping.value && <Keys keys={props.keys} />}
       {!embedded && (
         <>
           {!compact && notes}
@@ -201,8 +200,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     </Root>
   );
 }
-
-const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
 function inPrint(selection: Selection): string {
   const { chosen, pins } = selectionInWords(selection);
@@ -422,29 +419,7 @@ function helpKeys(helping: Signal<boolean>) {
   };
 }
 
-function Undo({ history }: { history: History }) {
-  const button = (name: string, keys: string, sign: string, can: boolean, run: () => void) => (
-    <button
-      type="button"
-      class="av-plain av-undo"
-      aria-label={name}
-      // A disabled button would lose the keyboard focus, so only the ARIA attribute is set.
-      aria-disabled={!can}
-      title={`${name} (${keys})`}
-      onClick={run}
-    >
-      {sign}
-    </button>
-  );
-  return (
-    <>
-      {button("Undo", "Ctrl-Z", "↶", history.canUndo.value, history.undo)}
-      {button("Redo", "Shift-Ctrl-Z", "↷", history.canRedo.value, history.redo)}
-    </>
-  );
-}
-
-/** Render the buttons of the header: controls (if compact), undo, redo, help and export menu. */
+/** Render the buttons of the header: controls (if compact), help and export menu. */
 function Actions(props: {
   context: RecordContext;
   helping: Signal<boolean>;
@@ -457,18 +432,12 @@ function Actions(props: {
 }) {
   const { context, helping, more } = props;
   if (context.controls.value === "none") return null;
-  const undo = !context.embedded && <Undo history={context.history} />;
   return (
     <div class="av-actions">
-      {more ? (
+      {more && (
         <Panel label="Controls">
-          <div class="av-vertical av-controls">
-            {more}
-            {undo && <div class="av-row">{undo}</div>}
-          </div>
+          <div class="av-vertical av-controls">{more}</div>
         </Panel>
-      ) : (
-        undo
       )}
       <button
         type="button"

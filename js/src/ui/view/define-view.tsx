@@ -21,7 +21,6 @@ import { printCopies } from "../../draw/printing";
 import { PALETTE_CSS, type Palette, paletteOf, type ThemeName } from "../colors/palette";
 import type { SharedScale } from "../colors/shared-scale";
 import { hostTheme, mediumTheme, watchHostTheme } from "../colors/theme";
-import { createHistory, followReader, type History, historyKey } from "./history";
 import { createOldPicture, type OldPicture } from "./old-picture";
 import {
   type ControlsForm,
@@ -37,6 +36,7 @@ import {
   bindModel,
   type Declared,
   defaultsOf,
+  follow,
   makeSignals,
   type Signals,
 } from "./state";
@@ -82,8 +82,6 @@ export interface RecordContext {
   paneTitle?: ReadonlySignal<string>;
   /** Colour scale that the panes of a frame share. Undefined if the view has its own. */
   scale?: SharedScale;
-  /** Steps of the reader that can be undone and redone. */
-  history: History;
   /**
    * Exported file whose download may be blocked. The frame shows it, so that the reader can save it
    * in another way. null without such a file.
@@ -181,11 +179,8 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
     const focused = event.composedPath()[0];
     if (!(focused instanceof Element) || !root.contains(focused)) return;
-    // The notebook still handles Shift-Enter and keys with Ctrl or Meta, except the keys of undo
-    // and redo.
-    const host =
-      ((event.ctrlKey || event.metaKey) && historyKey(event) === null) ||
-      (event.shiftKey && event.key === "Enter");
+    // The notebook still handles Shift-Enter and keys with Ctrl or Meta.
+    const host = event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter");
     focused.toggleAttribute("data-lm-suppress-shortcuts", !host);
   };
   window.addEventListener("keydown", listener, { capture: true, signal: ended });
@@ -200,7 +195,6 @@ function open<S extends RecordState>(
   root: AttnvizElement,
   source: Source,
   state: Signals<S>,
-  history: History,
   ended: AbortSignal,
   takeUp?: (record: number) => void,
 ): void {
@@ -212,7 +206,6 @@ function open<S extends RecordState>(
   const record = createRecordStore(source, common, ended, drawn, takeUp, features);
   root.classList.add("attnviz");
   keepKeys(root, ended);
-  followReader(root, history, ended, !live);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const medium = mediumTheme(ended);
@@ -254,7 +247,7 @@ function open<S extends RecordState>(
     root.setAttribute("data-attnviz-state", record.error.value === null ? state : "error");
   });
   const context: ViewContext<S> = {
-    ...{ root, source, state, common, record, history, theme, width, figure, controls, ended },
+    ...{ root, source, state, common, record, theme, width, figure, controls, ended },
     offered: signal(null),
     embedded: false,
     setDrawn: (drawnId, keeps = true) => {
@@ -267,7 +260,7 @@ function open<S extends RecordState>(
     oldPicture: createOldPicture(
       record,
       common,
-      history.now,
+      choicesOf(definition, state),
       computed(() => drawn.value !== null),
       keepsPicture,
     ),
@@ -286,6 +279,18 @@ function open<S extends RecordState>(
     render(null, root);
     delete root.attnviz;
   });
+}
+
+/** Return the values of the traits that the reader can change. */
+function choicesOf<S extends RecordState>(
+  { traits, features }: ViewDefinition<S>,
+  state: Signals<S>,
+): ReadonlySignal<object> {
+  const declared: Declared<object> = viewTraits(traits, features);
+  const choices = Object.entries(declared).flatMap(([name, { kind, read }]) =>
+    kind || read ? [[name, state[name as keyof S]]] : [],
+  );
+  return computed(() => follow(Object.fromEntries(choices)));
 }
 
 /**
@@ -331,14 +336,11 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
         const [ended, end] = endable(outer);
         const source = shared ?? fromKernel(model, ended);
         const state = makeSignals(defaultsOf(traits));
-        const history = createHistory(state, traits, ended);
         let drawn = source.record.peek();
         const take = bindModel(model, state, ended, () => recordNumber(model) !== drawn);
         const takeUp = (record: number): void => {
-          const replaced = record !== drawn;
           drawn = record;
           take();
-          if (replaced) history.clear();
         };
         const root = document.createElement("div");
         el.classList.add("attnviz-host");
@@ -350,7 +352,7 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
           root.append(...body.childNodes);
           return () => root.remove();
         }
-        open(definition, root, source, state, history, ended, takeUp);
+        open(definition, root, source, state, ended, takeUp);
         return () => {
           end();
           root.remove();
@@ -367,11 +369,10 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
     const [ended, end] = endable();
     const state = makeSignals(defaultsOf(traits));
     assign(state, data.state as Partial<S>);
-    const history = createHistory(state, traits, ended);
     bindAddress(state, traits, ended);
     const transport = programTransport() ?? pageTransport?.(data) ?? wrongBundle();
     const source = new Source(transport, undefined, described);
-    open(definition, root, source, state, history, ended);
+    open(definition, root, source, state, ended);
     return end;
   };
   return { widget, openPage };
