@@ -1,8 +1,7 @@
-"""Firefox and WebKit for the tests: open a page, evaluate expressions, and print."""
+"""Firefox and WebKit for the tests: open a page and evaluate expressions."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
@@ -136,12 +135,6 @@ class Firefox:
         )
         assert answer["type"] == "success", answer
         return json.loads(answer["result"]["value"])
-
-    def print(self) -> bytes:
-        """Return the page as a PDF on A4."""
-        size = {"width": 21, "height": 29.7}
-        answer = self._ask("browsingContext.print", context=self._context, page=size)
-        return base64.b64decode(answer["data"])
 
     def close(self) -> None:
         self._socket.close()

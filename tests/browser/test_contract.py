@@ -82,10 +82,6 @@ def test_a_page_names_its_model_and_follows_the_theme_of_the_reader(
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         expect(root).to_have_attribute("data-theme", scheme)
-    page.emulate_media(media="print")
-    expect(root).to_have_attribute("data-theme", "light")
-    expect(root.get_by_role("button", name="Export").first).to_be_hidden()
-    expect(root.locator(".av-printed").first).to_contain_text("layer 0")
 
 
 @each_view

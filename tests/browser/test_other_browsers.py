@@ -1,16 +1,15 @@
-"""Test exported pages in Firefox and WebKit, and the printed page of Firefox."""
+"""Test exported pages in Firefox and WebKit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pypdfium2
 import pytest
 
 import attnviz as av
-from browser import test_paper_and_contrast
-from browser.other_browsers import Firefox, open_drawn, start
+from browser import test_forced_colours
+from browser.other_browsers import open_drawn, start
 from browser.test_atlas_page import measured
 
 pytestmark = pytest.mark.slow
@@ -18,8 +17,6 @@ pytestmark = pytest.mark.slow
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from browser.other_browsers import Browser
 
@@ -29,7 +26,7 @@ VIEWS = ["head", "model", "matrix", "neuron", "compare", "dashboard", "atlas", "
 def made(name: str, **traits: Any) -> Any:
     if name == "atlas":
         return av.AtlasView(measured(), **traits)
-    return test_paper_and_contrast.made(name, **traits)
+    return test_forced_colours.made(name, **traits)
 
 
 @pytest.fixture(scope="module", params=["firefox", "webkit"])
@@ -63,55 +60,3 @@ def test_the_name_of_a_group_of_controls_is_on_their_line(browser: Browser, tmp_
     middles = [(box["top"] + box["bottom"]) / 2 for box in boxes]
     assert len(middles) > 1
     assert np.ptp(middles) < 4
-
-
-@pytest.fixture(scope="module")
-def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
-    browser = start("firefox", tmp_path_factory.mktemp("printing"))
-    assert isinstance(browser, Firefox)
-    yield browser
-    browser.close()
-
-
-def printed(firefox: Firefox) -> tuple[pypdfium2.PdfPage, NDArray[np.int64]]:
-    """Return the first printed sheet and its pixels, at two pixels per point."""
-    sheet = pypdfium2.PdfDocument(firefox.print())[0]
-    return sheet, np.asarray(sheet.render(scale=2).to_pil().convert("RGB")).astype(np.int64)
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_firefox_prints_light_pictures_with_whole_texts(
-    firefox: Firefox, tmp_path: Path, name: str
-) -> None:
-    open_drawn(firefox, made(name, theme="light").save(tmp_path / "light.html"))
-    _, expected = printed(firefox)
-    open_drawn(firefox, made(name, theme="dark").save(tmp_path / "dark.html"))
-    sheet, pixels = printed(firefox)
-    assert (np.abs(pixels - expected).max(axis=-1) > 100).mean() < 0.002
-    # A letter that is cut off leaves no ink in its box.
-    text = sheet.get_textpage()
-    letters = [i for i in range(text.count_chars()) if text.get_text_range(i, 1).strip(" .\r\n")]
-    assert len(letters) > 100
-    for i in letters:
-        left, bottom, right, top = text.get_charbox(i)
-        height = sheet.get_height()
-        rows = slice(int(2 * (height - top)) - 1, int(2 * (height - bottom)) + 2)
-        ink = 255 - pixels[rows, int(2 * left) : int(2 * right) + 2].min(axis=-1)
-        assert np.ptp(ink) > 40, text.get_text_range(max(0, i - 20), 21)
-    # Printing does not change the page on the screen.
-    assert firefox.evaluate("document.querySelector('.attnviz').dataset.theme") == "dark"
-    assert firefox.evaluate(
-        "[...document.querySelectorAll('canvas')].every((each) => each.style.display !== 'none')"
-    )
-
-
-def test_firefox_prints_panes_as_wide_as_they_were_drawn(firefox: Firefox, tmp_path: Path) -> None:
-    open_drawn(firefox, made("dashboard").save(tmp_path / "view.html"))
-    text = printed(firefox)[0].get_textpage()
-    titles = ["Model view", "Head view", "Matrix view"]
-    paper = [text.get_charbox(text.search(title).get_next()[0])[0] for title in titles]
-    screen = firefox.evaluate(
-        "[...document.querySelectorAll('.av-pane')].map((e) => e.getBoundingClientRect().left)"
-    )
-    shares = [(left[1] - left[0]) / (left[2] - left[0]) for left in (paper, screen)]
-    assert shares[0] == pytest.approx(shares[1], abs=0.01)

@@ -1,10 +1,9 @@
 /**
- * Theme of a view. A medium such as paper has priority, then the widget's trait `theme`, then the
- * host: the program that shows the notebook.
+ * Theme of a view. Forced colours have priority, then the widget's trait `theme`, then the host: the
+ * program that shows the notebook.
  */
 
 import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
-import { renderAtOnce } from "../../draw/printing";
 import type { ThemeName } from "./palette";
 
 /**
@@ -57,28 +56,18 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
 }
 
 /**
- * Return a signal with the theme that the medium needs (print or forced colours), which is null on
- * a normal screen. This theme has priority over the trait and the host.
+ * Return a signal with the theme of the system if it forces its own colours (high contrast), which
+ * is null otherwise. This theme has priority over the trait and the host.
  */
-export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
-  const queries = ["print", "(forced-colors: active)", "(prefers-color-scheme: dark)"];
-  const [print, forced, dark] = queries.map((query) => globalThis.matchMedia?.(query));
-  let printing = false;
+export function forcedTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
+  const queries = ["(forced-colors: active)", "(prefers-color-scheme: dark)"];
+  const [forced, dark] = queries.map((query) => globalThis.matchMedia?.(query));
   const theme = makeSignal<ThemeName | null>(null);
   const update = (): void => {
-    // Paper is white, even if the browser prints backgrounds. With forced colours, the system
-    // replaces the colours of the host, so only the system's colour scheme counts.
-    if (printing || print?.matches) theme.value = "light";
-    else if (forced?.matches) theme.value = dark?.matches ? "dark" : "light";
-    else theme.value = null;
+    // The system replaces the colours of the host, so only the system's colour scheme counts.
+    theme.value = !forced?.matches ? null : dark?.matches ? "dark" : "light";
   };
   update();
-  for (const query of [print, forced, dark]) query?.addEventListener("change", update, { signal });
-  const onPrint = ({ type }: Event): void => {
-    printing = type === "beforeprint";
-    renderAtOnce(update);
-  };
-  for (const name of ["beforeprint", "afterprint"])
-    window.addEventListener(name, onPrint, { signal });
+  for (const query of [forced, dark]) query?.addEventListener("change", update, { signal });
   return theme;
 }

@@ -24,7 +24,6 @@ import { hasPair, pairChoices } from "../pairs";
 import { BY_PIN, changedMark, embeddedInWords, orderLabel, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import { atLayer, baseName, firstSiblings, layerText } from "../view/model-layers";
-import { selectionInWords } from "../view/old-picture";
 import { openingInWords } from "../view/opening";
 import { isGenerating, type RecordState, type Selection } from "../view/record";
 import { assign } from "../view/state";
@@ -189,8 +188,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
         <p class="av-unseen av-summary" aria-live={isGenerating(common) ? "off" : "polite"}>
           {props.summary}
         </p>
-        {/* This line is visible only in print, where the controls are hidden. */}
-        {own && <p class="av-printed">{inPrint(own)}</p>}
         <OfferedFilePlace offered={context.offered} />
         {props.children}
       </Fragment>
@@ -199,12 +196,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       {compact && notes}
     </Root>
   );
-}
-
-function inPrint(selection: Selection): string {
-  const { chosen, pins } = selectionInWords(selection);
-  const indices = [selection.token, selection.key];
-  return [...chosen, ...pins.filter((_, i) => indices[i] !== null)].join(" · ");
 }
 
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selection: Selection }) {

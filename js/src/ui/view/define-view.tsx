@@ -17,10 +17,9 @@ import { Source } from "../../client/source";
 import type { Transport } from "../../client/transport";
 import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, figureRequest } from "../../draw/figure-request";
-import { printCopies } from "../../draw/printing";
 import { PALETTE_CSS, type Palette, paletteOf, type ThemeName } from "../colors/palette";
 import type { SharedScale } from "../colors/shared-scale";
-import { hostTheme, mediumTheme, watchHostTheme } from "../colors/theme";
+import { forcedTheme, hostTheme, watchHostTheme } from "../colors/theme";
 import { createOldPicture, type OldPicture } from "./old-picture";
 import {
   type ControlsForm,
@@ -208,9 +207,9 @@ function open<S extends RecordState>(
   keepKeys(root, ended);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
-  const medium = mediumTheme(ended);
+  const forced = forcedTheme(ended);
   const theme = computed<ThemeName>(() => {
-    const requested = medium.value ?? common.theme.value;
+    const requested = forced.value ?? common.theme.value;
     return requested === "auto" ? host.value : requested;
   });
   // Only in an exported page, the controls depend on the size of the window. In a notebook, a view
@@ -233,15 +232,12 @@ function open<S extends RecordState>(
     if (inner > 0 && stated === null) width.value = Math.floor(inner);
   });
   observer.observe(root);
-  printCopies(root, ended);
   record.live(() => {
     root.setAttribute("data-theme", theme.value);
     // If the theme of the view differs from that of its host (the notebook or web page), text and
     // background must not inherit the colours of the host.
     root.toggleAttribute("data-own-colours", theme.value !== host.peek());
     root.setAttribute("data-controls", controls.value);
-    // The style sheet for print scales the view with this width.
-    root.style.setProperty("--av-width", `${width.value}px`);
     const connection = record.connection.value;
     const state = typeof connection === "object" ? "working" : connection;
     root.setAttribute("data-attnviz-state", record.error.value === null ? state : "error");

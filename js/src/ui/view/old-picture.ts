@@ -11,7 +11,7 @@ import { isGenerating, type RecordState, type RecordStore, type Selection } from
 import { type Signals, same } from "./state";
 
 /** Describe stack, layer and heads, and the pins of a selection, with one text for each. */
-export function selectionInWords(selection: Selection): { chosen: string[]; pins: string[] } {
+function selectionInWords(selection: Selection): { chosen: string[]; pins: string[] } {
   const { stack, layer, chosen, queries, keys, token, key } = selection;
   const heads = `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
   const pin = (side: string, { text }: TokenList, index: number | null): string =>

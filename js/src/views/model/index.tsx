@@ -239,11 +239,7 @@ function InSight({ grid, layout }: { grid: HeadGrid; layout: Layout | null }) {
   if (!layout || isWhole) return null;
   return (
     <p class="av-muted av-in-sight">
-      Not all {counted(grid.shown)} heads are in sight.{" "}
-      <span class="av-on-screen">Scroll for the rest.</span>
-      <span class="av-on-paper">
-        The rest is left out here. SVG, PNG and PDF files have all heads.
-      </span>
+      Not all {counted(grid.shown)} heads are in sight. Scroll for the rest.
     </p>
   );
 }
