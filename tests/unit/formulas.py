@@ -201,22 +201,18 @@ def combined(numbers: Floats, combine: str) -> Floats:
     return np.take_along_axis(numbers, largest, axis=0)
 
 
-def strongest_numbers(
-    matrix: Floats, k: int, left_out: Collection[int], other: Collection[int], first: int = 0
-) -> Floats:
-    """Return for each row its k strongest keys, their numbers, and three sums of magnitudes.
+def strongest_numbers(matrix: Floats, k: int, excluded: Collection[int], first: int = 0) -> Floats:
+    """Return for each row its k strongest keys, their numbers, and two sums of magnitudes.
 
-    The first column is key `first`. The sums are over the included keys, the keys `left_out`, and
-    the keys `other`, which are not left out.
+    The first column is key `first`. The sums are over the included and over the excluded keys.
     """
     rows = []
     for row in matrix:
-        sums = [0.0, 0.0, 0.0]
+        sums = [0.0, 0.0]
         included = []
         for key, number in enumerate(row, first):
-            group = 1 if key in left_out else 2 if key in other else 0
-            sums[group] += abs(number)
-            if group == 0 and number:
+            sums[key in excluded] += abs(number)
+            if key not in excluded and number:
                 included.append((-abs(number), key, number))
         top = sorted(included)[:k]
         padding = min(k, len(row)) - len(top)

@@ -472,34 +472,21 @@ export interface Cells {
   max_cells?: number;
 }
 
-export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
-
 /**
  * Reduction of each row to its strongest keys: the keys with the largest weights.
  *
  * Signed numbers are compared by absolute value.
  *
- * A row of the reply has 2k + 3 numbers. The first k are the positions of the strongest keys, the
+ * A row of the reply has 2k + 2 numbers. The first k are the positions of the strongest keys, the
  * strongest first, or -1 if fewer than k keys have weight. The next k are the weights of these
- * keys. The last three are sums of absolute weights: over the included keys, over the keys in
- * `leave_out`, and over the other keys, which `pair` excludes.
+ * keys. The last two are sums of absolute weights: over the included and over the excluded keys.
  */
 export interface Strongest {
   kind: "strongest";
   /** Maximum number of keys per query. */
   k: number;
-  /**
-   * Keys to leave out: "special" for special tokens, "first" for the first token, or the position
-   * of a key.
-   */
-  leave_out?: (string | number)[];
-  /**
-   * Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
-   * "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is the
-   * text of the queries. It does not change the reply, because `ReadRequest.rows` selects the
-   * queries.
-   */
-  pair?: Pair;
+  /** Ranges of keys that are not among the strongest keys. */
+  exclude?: Range[];
 }
 
 /**

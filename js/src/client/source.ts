@@ -335,7 +335,7 @@ export class Source {
   #maxRows(request: ReadRequest): number {
     const { reduce, columns, rows, heads } = request;
     if (reduce?.kind === "strongest") {
-      const rowBytes = 8 * reduce.k + 12;
+      const rowBytes = 8 * reduce.k + 8;
       return Math.min(MAX_SEARCHED_WEIGHTS / sizeOf(columns), MAX_REPLY_BYTES / rowBytes);
     }
     if (reduce) return Number.POSITIVE_INFINITY;

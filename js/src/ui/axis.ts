@@ -8,8 +8,6 @@
  */
 
 import type { Range, TokenList } from "../client/protocol";
-import { leftOutKeys, pairMembers } from "../client/requests/strongest";
-import type { Pair } from "./pairs";
 
 export type Side = "query" | "key";
 export const SIDES = ["query", "key"] as const;
@@ -39,28 +37,32 @@ export function pinsOf(selection: Pins | null): Focus {
   return { query: selection?.token ?? null, key: selection?.key ?? null };
 }
 
-/** Entry of the keys to leave out: special tokens, the first token, or the index of a key. */
-export type LeaveOut = "special" | "first" | number;
+/** Tokens that do not count, because of a choice of the reader. */
+export interface Exclusion {
+  /** Name of the tokens in captions, such as "special tokens". */
+  words: string;
+  /** 1 for each of the tokens. */
+  flags: Uint8Array;
+  /** Whether the tokens are struck out, written in a muted colour, or not visible. */
+  look: "struck" | "muted" | "hidden";
+}
 
 export interface Axis {
   /** All tokens of the side, including those that are not visible. */
   tokens: TokenList;
+  /** Range of the tokens that windows can show. A window may be larger (see `CellAxis`). */
+  extent: Range;
   /** Range of tokens that the view shows. */
   window: Range;
   /** Tokens at each position. */
   groups: readonly Range[];
+  /** Tokens that do not count. The first exclusion that has a token determines its look. */
+  exclusions: readonly Exclusion[];
 }
 
-/** Axis with one token per position, of which some do not take part in the plot. */
+/** Axis with one token per position. */
 export interface TokenAxis extends Axis {
   side: Side;
-  /** Keys that the reader leaves out, and texts of a pair that the reader chose. */
-  leaveOut: readonly LeaveOut[];
-  pair: Pair;
-  /** 1 for each token that is left out. */
-  leftOut: Uint8Array;
-  /** 1 for each token of the chosen text. */
-  members: Uint8Array;
 }
 
 export function sizeOf([start, stop]: Range): number {
@@ -124,16 +126,50 @@ export function groupsOf([first, stop]: Range, size = 1): Range[] {
   });
 }
 
-/** Return the axis of a window. Only keys are left out. */
+/** Return the axis of a window. If all of its tokens are hidden, it shows them. */
 export function tokenAxis(
   side: Side,
   tokens: TokenList,
   window: Range,
-  { leaveOut, pair }: Pick<TokenAxis, "leaveOut" | "pair">,
+  exclusions: readonly Exclusion[] = [],
 ): TokenAxis {
-  const leftOut = leftOutKeys(tokens, side === "key" ? leaveOut : []);
-  const members = pairMembers(tokens, pair, side);
-  return { side, tokens, window, groups: groupsOf(window), leaveOut, pair, leftOut, members };
+  const groups = groupsOf(window);
+  const axis = { side, tokens, extent: [0, tokens.text.length] as Range, window, exclusions };
+  const shown = groups.filter(([token]) => canShow(axis, token));
+  return { ...axis, groups: shown.length > 0 ? shown : groups };
+}
+
+/** Return why a token does not count, or undefined without a reason. */
+export function exclusionOf(
+  { exclusions }: Pick<Axis, "exclusions">,
+  token: number,
+): Exclusion | undefined {
+  return exclusions.find(({ flags }) => flags[token] === 1);
+}
+
+/** Tokens of an axis, without the window. */
+export type Countable = Pick<Axis, "tokens" | "extent" | "exclusions">;
+
+/** Return whether a token counts: it can have weights that are drawn, compared and named. */
+export function isCounted(axis: Omit<Countable, "tokens">, token: number): boolean {
+  return isWithin(axis.extent, token) && !exclusionOf(axis, token);
+}
+
+/** Return whether a token is visible in some window. */
+export function canShow(axis: Omit<Countable, "tokens">, token: number): boolean {
+  return isWithin(axis.extent, token) && exclusionOf(axis, token)?.look !== "hidden";
+}
+
+/** Return the ranges of the tokens that do not count, in ascending order. */
+export function uncountedRanges(axis: Countable): Range[] {
+  const ranges: Range[] = [];
+  axis.tokens.text.forEach((_, token) => {
+    if (isCounted(axis, token)) return;
+    const last = ranges.at(-1);
+    if (last?.[1] === token) last[1]++;
+    else ranges.push(oneToken(token));
+  });
+  return ranges;
 }
 
 /** Return the tokens at a position. */
@@ -149,6 +185,11 @@ export function tokenAt(axis: Pick<Axis, "groups">, position: number): number {
 /** Return the first token at each position. */
 export function shownTokens({ groups }: Pick<Axis, "groups">): number[] {
   return groups.map(([first]) => first);
+}
+
+/** Return the first token at each position whose first token counts. */
+export function countedTokens(axis: Axis): number[] {
+  return shownTokens(axis).filter((token) => isCounted(axis, token));
 }
 
 /** Return the last position whose tokens do not begin after a token, or -1 if all begin after it. */
@@ -178,14 +219,16 @@ export function nearestVisible(axis: Pick<Axis, "groups">, token: number): numbe
 
 /**
  * Return the token one position after a token (`by` is 1) or before it (-1). At an end of the axis,
- * it is the next token of the text, which is not visible. Without a token, begin at an end.
+ * it is the next token that another window can show, or the token itself if there is none. Without
+ * a token, begin at an end.
  */
 export function neighbourOf(axis: Axis, token: number | null, by: 1 | -1): number {
-  const { groups, tokens } = axis;
+  const { groups, extent } = axis;
   if (token === null) return tokenAt(axis, by > 0 ? 0 : groups.length - 1);
   const position = positionOf(axis, token);
-  const next = position === null ? undefined : groups[position + by];
-  return next ? next[0] : Math.max(0, Math.min(tokens.text.length - 1, token + by));
+  let next = (position === null ? undefined : groups[position + by])?.[0] ?? token + by;
+  while (isWithin(extent, next) && !canShow(axis, next)) next += by;
+  return isWithin(extent, next) ? next : token;
 }
 
 /** Return the positions whose first token is in a range of tokens. */
@@ -205,20 +248,6 @@ export function isComplete({ window, tokens }: Pick<Axis, "window" | "tokens">):
 /** Return whether a token is visible and is not the first visible token. */
 export function isInside(axis: Pick<Axis, "groups">, token: number): boolean {
   return isVisible(axis, token) && token > tokenAt(axis, 0);
-}
-
-/** Parts that tokens can have in a plot (see `stateOf`). */
-export const TOKEN_STATES = ["inSight", "outside", "leftOut", "otherPair"] as const;
-export type TokenState = (typeof TOKEN_STATES)[number];
-
-/**
- * Return the state of a token: left out by the reader, not in the chosen text of a pair, visible, or
- * not visible.
- */
-export function stateOf(axis: TokenAxis, token: number): TokenState {
-  if (axis.leftOut[token]) return "leftOut";
-  if (!axis.members[token]) return "otherPair";
-  return isVisible(axis, token) ? "inSight" : "outside";
 }
 
 /**

@@ -47,6 +47,11 @@ export function keysInWords(pair: Pair, queries?: TokenList): string {
   return `${queries?.predictions?.length ? "the" : "sentence"} ${name}`;
 }
 
+/** Return the number of the text of a side: 0 for text A, and 1 for text B. The pair is not "all". */
+export function textOf(pair: Pair, side: "query" | "key"): number {
+  return pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
+}
+
 interface Sides {
   queries: TokenList;
   keys: TokenList;
@@ -71,7 +76,7 @@ export function pairOf(sides: Sides, pair: Pair): Pair {
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];
   if (pair === "all") return whole;
-  const sequence = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
+  const sequence = textOf(pair, side);
   const first = tokens.sequence.indexOf(sequence);
   return first < 0 ? whole : [first, tokens.sequence.lastIndexOf(sequence) + 1];
 }

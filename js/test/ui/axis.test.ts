@@ -3,23 +3,31 @@
 import { describe, expect, it } from "vitest";
 import {
   type Axis,
+  canShow,
+  countedTokens,
+  type Exclusion,
   groupsOf,
   nearestVisible,
   neighbourOf,
   positionOf,
-  stateOf,
+  shownTokens,
   tokenAxis,
+  uncountedRanges,
   windowAround,
   windowAt,
 } from "../../src/ui/axis";
 import { tokensOf } from "../builders";
 
 const TOKENS = tokensOf(Array.from({ length: 12 }, (_, i) => `t${i}`));
-const EVERYTHING = { leaveOut: [], pair: "all" } as const;
+
+/** Return an exclusion of some of the tokens. */
+function without(look: Exclusion["look"], ...indices: number[]): Exclusion {
+  return { words: "", look, flags: Uint8Array.from(TOKENS.text, (_, i) => +indices.includes(i)) };
+}
 
 /** Return an axis of keys with the given tokens at each position. */
 function axisWith(groups: [number, number][]): Axis {
-  return { ...tokenAxis("key", TOKENS, [2, 9], EVERYTHING), groups };
+  return { ...tokenAxis("key", TOKENS, [2, 9]), groups };
 }
 
 describe("positions of tokens", () => {
@@ -73,15 +81,32 @@ describe("positions of tokens", () => {
   });
 });
 
-it("a token is left out, in the other text, visible, or outside the window", () => {
-  const sequence = TOKENS.text.map((_, token) => Number(token >= 6));
-  const tokens = { ...TOKENS, sequence };
-  const [key, query] = (["key", "query"] as const).map((side) => {
-    const axis = tokenAxis(side, tokens, [2, 9], { leaveOut: [4, 7], pair: "b-a" });
-    return [1, 4, 5, 7, 8, 10].map((token) => stateOf(axis, token));
-  });
-  expect(key).toEqual(["outside", "leftOut", "inSight", "leftOut", "otherPair", "otherPair"]);
-  expect(query).toEqual(["otherPair", "otherPair", "otherPair", "inSight", "inSight", "outside"]);
+it("tokens that do not count have no lines, and hidden ones have no position", () => {
+  const exclusions = [
+    without("hidden", 0, 3, 4, 8, 9),
+    without("struck", 4, 5),
+    without("muted", 10),
+  ];
+  const axis = tokenAxis("key", TOKENS, [2, 9], exclusions);
+  expect(shownTokens(axis)).toEqual([2, 5, 6, 7]);
+  expect(countedTokens(axis)).toEqual([2, 6, 7]);
+  expect(uncountedRanges(axis)).toEqual([
+    [0, 1],
+    [3, 6],
+    [8, 11],
+  ]);
+  expect([3, 4, 5, 10, 12].map((token) => canShow(axis, token))).toEqual([
+    ...[false, false, true, true, false],
+  ]);
+  // Steps skip hidden tokens outside the window, and stay at the last token that can be shown.
+  expect([2, 5, 7, 11].map((token) => neighbourOf(axis, token, 1))).toEqual([5, 6, 10, 11]);
+  expect([5, 2, 1].map((token) => neighbourOf(axis, token, -1))).toEqual([2, 1, 1]);
+});
+
+it("a window with only hidden tokens shows them", () => {
+  const axis = tokenAxis("key", TOKENS, [2, 4], [without("hidden", 2, 3)]);
+  expect(shownTokens(axis)).toEqual([2, 3]);
+  expect(countedTokens(axis)).toEqual([]);
 });
 
 it("windows are moved into a range, and are smaller if it has fewer tokens", () => {

@@ -48,7 +48,7 @@ def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(sink: float) -> N
     # With a sink of logit 12, 1 - sink weight has at most three correct digits in float32.
     stack = record_of(9, [sink], seed=1).stack()
     strongest = find_strongest_keys(
-        selected(stack, 0, [0], slice(0, 9)), Strongest(k=8, leave_out=("first",))
+        selected(stack, 0, [0], slice(0, 9)), Strongest(k=8, exclude=((0, 1),))
     )
     others = weights_of(stack.attention(0))[0][:, 1:]
     expected = -np.sort(-others, axis=1) / others.sum(axis=1, keepdims=True)

@@ -63,10 +63,9 @@ REDUCTIONS: list[Any] = [
     *({"kind": "cells", "pooled": "max", "max_cells": size} for size in [1, *NUMBERS]),
     *({"kind": "cells", "pooled": "mean", "length": length} for length in [1, 256, *NUMBERS]),
     *(
-        {"kind": "strongest", "k": 1, "leave_out": left_out}
-        for left_out in (["special"] * 1000, [*range(TOKENS)], ["x"], [10**30], [1.5])
+        {"kind": "strongest", "k": 1, "exclude": exclude}
+        for exclude in ([[0, 1]] * TOKENS, [[0, TOKENS]], ["x"], [[0, 10**30]], [[1.5, 2]])
     ),
-    *({"kind": "strongest", "k": 1, "pair": pair} for pair in ("a-b", "x")),
     *({"kind": kind} for kind in ("lost", "x", 1, *NUMBERS)),
 ]
 # Values of each argument. The first value is valid and is used most often.

@@ -99,7 +99,7 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
 REDUCTIONS: list[dict[str, Any]] = [
     {"kind": "cells", "pooled": "max", "max_cells": 4},
     {"kind": "cells", "pooled": "mean", "length": 2},
-    {"kind": "strongest", "k": 2, "leave_out": ["first"], "pair": "all"},
+    {"kind": "strongest", "k": 2, "exclude": [[0, 1]]},
     {"kind": "lost"},
 ]
 CORPUS_HEAD = HEAD | {"layer": 2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,17 +29,11 @@ FIXTURE = json.loads((make_reads.FILE).read_text(encoding="utf-8"))
 def server_of(record: make_reads.Record) -> RecordServer:
     numbers = make_reads.numbers_of(record).astype(np.float32)
     _, queries, keys = numbers.shape
-    sequence = (make_reads.SEQUENCE + [None] * keys)[:keys]
-    tokens = replace(
-        Tokens.of(words(keys)),
-        sequence=tuple(sequence),
-        special=tuple(text is None for text in sequence),
-    )
     stack = AttentionStack(
         "self",
         {LAYER: StoredWeights(torch.from_numpy(numbers))},
         Tokens.of(words(queries)),
-        tokens,
+        Tokens.of(words(keys)),
         normalized=False,
         signed=record["signed"],
     )

@@ -13,9 +13,8 @@ import attnviz.server.row_normalizers
 import attnviz.server.strongest
 from attnviz.server.strongest import Strongest, StrongestKeys, find_strongest_keys
 from attnviz.server.weights import Combine
-from unit.formulas import Floats, combined, weights_of
+from unit.formulas import Floats, combined
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
-from unit.records import captured_record
 from unit.selected import selected
 
 
@@ -41,7 +40,6 @@ def test_strongest_keys_and_sums_are_those_of_complete_rows(
     num_keys = len(stack.key_tokens)
     rows = data.draw(ranges(len(stack.query_tokens)))
     left_out = data.draw(st.sets(st.integers(0, num_keys - 1), max_size=4))
-    leave_out: list[str | int] = ["first" if key == 0 else key for key in left_out]
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):
             # With these small limits, a few weights are computed at a time, as for long texts.
@@ -50,7 +48,7 @@ def test_strongest_keys_and_sums_are_those_of_complete_rows(
             patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 12)
         strongest = find_strongest_keys(
             selected(stack, LAYER, heads, rows, combine=combine),
-            Strongest(k=k, leave_out=tuple(leave_out)),
+            Strongest(k=k, exclude=tuple((key, key + 1) for key in left_out)),
         )
     matrices = combined(numbers_of(stack)[heads], combine)[:, rows]
     included = matrices.copy()
@@ -62,18 +60,3 @@ def test_strongest_keys_and_sums_are_those_of_complete_rows(
     assert_allclose(strongest.sums[..., 0], np.abs(included).sum(axis=2), atol=sum_error)
     sum_left_out = sizes[:, :, sorted(left_out)].sum(axis=2)
     assert_allclose(strongest.sums[..., 1], sum_left_out, atol=sum_error)
-    assert not strongest.sums[..., 2].any()
-
-
-def test_a_pair_selects_the_keys_of_one_text() -> None:
-    stack = captured_record().stack("self").only([2])
-    weights = weights_of(stack.attention(2))
-    strongest = find_strongest_keys(
-        selected(stack, 2, range(4), slice(0, 6)),
-        Strongest(k=3, pair="b-a", leave_out=("special",)),
-    )
-    first_text = np.zeros_like(weights)
-    first_text[:, :, 1:3] = weights[:, :, 1:3]
-    assert_strongest(strongest, first_text, 3, 2e-6)
-    expected_sums = [weights[:, :, keys].sum(axis=2) for keys in (slice(1, 3), [0, 5], slice(3, 5))]
-    assert_allclose(strongest.sums, np.stack(expected_sums, axis=2), atol=2e-6)

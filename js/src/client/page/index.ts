@@ -18,11 +18,9 @@ import type {
   RecordReplies,
   RecordRequests,
   ScoresRequest,
-  StackDescription,
   Strongest,
   VectorsRequest,
 } from "../protocol";
-import { tokenFilter } from "../requests/strongest";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
 import { blockOf, cellsOf, parts, type ReadRow, rowsOf, runs, strongestOf } from "./reductions";
@@ -237,7 +235,7 @@ export class PageTransport implements Transport {
 
   /** Return the number of columns of reduced matrices, and the function that reduces a matrix. */
   #reduction(
-    { stack: name, rows, columns }: ReadRequest,
+    { rows, columns }: ReadRequest,
     reduce: Cells | Strongest | undefined,
   ): [number, (read: ReadRow) => Float32Array] {
     const numColumns = columns[1] - columns[0];
@@ -252,13 +250,8 @@ export class PageTransport implements Transport {
         return [starts.columns.length - 1, (read) => cellsOf(read, starts, pooled)];
       }
       case "strongest": {
-        const { stacks } = this.#data.description;
-        const stack = stacks.find((entry) => entry.name === name) as StackDescription;
-        const queries = stack.query_tokens;
-        const sides = { queries, keys: stack.key_tokens ?? queries };
-        const filter = tokenFilter(sides, reduce.leave_out ?? [], reduce.pair ?? "all");
         const k = Math.min(reduce.k, numColumns);
-        return [2 * k + 3, (read) => strongestOf(read, rows, columns, k, filter)];
+        return [2 * k + 2, (read) => strongestOf(read, rows, columns, k, reduce.exclude ?? [])];
       }
     }
   }

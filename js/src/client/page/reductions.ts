@@ -5,7 +5,7 @@
  */
 
 import type { Combine, Pooled, Range } from "../protocol";
-import { type TokenFilter, topKeys } from "../requests/strongest";
+import { topKeys } from "../requests/strongest";
 import { cellValue, combineHeads } from "../signs";
 import type { WeightRows } from "./rows";
 
@@ -97,27 +97,28 @@ export function cellsOf(read: ReadRow, { rows, columns }: Starts, pooled: Pooled
 /**
  * Find the strongest keys of each row. `Strongest` in `protocol.ts` documents the numbers.
  *
- * @param filter flags of all keys. The columns are a range of these keys.
+ * @param exclude ranges of keys that are not among the strongest keys.
  */
 export function strongestOf(
   read: ReadRow,
   [top, bottom]: Range,
   [left, right]: Range,
   k: number,
-  filter: Pick<TokenFilter, "leftOut" | "pairKeys">,
+  exclude: readonly Range[],
 ): Float32Array {
-  const width = 2 * k + 3;
+  const width = 2 * k + 2;
   const strongest = new Float32Array((bottom - top) * width);
   const line = new Float32Array(right - left);
-  const leftOut = filter.leftOut.subarray(left, right);
-  const pairKeys = filter.pairKeys.subarray(left, right);
-  const isIncluded = (x: number): boolean => !leftOut[x] && pairKeys[x] === 1;
+  const excluded = new Uint8Array(right - left);
+  for (const [start, stop] of exclude)
+    excluded.fill(1, Math.max(0, start - left), Math.max(0, stop - left));
+  const isIncluded = (x: number): boolean => excluded[x] === 0;
   for (let row = top; row < bottom; row++) {
     read(row, line);
-    // Sums over the included keys, over the left-out keys, and over the keys of another text.
-    const sums: [number, number, number] = [0, 0, 0];
+    // Sums over the included keys and over the excluded keys.
+    const sums: [number, number] = [0, 0];
     line.forEach((value, x) => {
-      sums[leftOut[x] ? 1 : pairKeys[x] ? 0 : 2] += Math.abs(value);
+      sums[isIncluded(x) ? 0 : 1] += Math.abs(value);
     });
     const numbers = strongest.subarray((row - top) * width);
     numbers.fill(-1, 0, k);

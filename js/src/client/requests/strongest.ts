@@ -1,16 +1,11 @@
 /**
  * The strongest keys of queries: the keys with the largest weights, or the largest absolute values
- * of signed numbers.
- *
- * A request can leave out keys, such as special tokens. If the input of the model is a pair of
- * texts a and b, a request can also include only keys in one text. With the pair "a-b", for
- * example, it includes only keys in text b, and the view shows them only for queries in text a.
+ * of signed numbers. A request can exclude keys, such as special tokens.
  *
  * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An
  * exported page finds them with `strongestOf` (`page/reductions.ts`).
  */
 
-import type { TokenList } from "../protocol";
 import type { Matrix } from "../source";
 
 /** Strongest keys of one query. */
@@ -26,19 +21,17 @@ export interface StrongestKeys {
 /** Return the strongest keys of a row of an answer (see `Strongest` in `protocol.ts`). */
 export function strongestIn({ values, columns }: Matrix, row: number): StrongestKeys {
   const numbers = values.subarray(row * columns, (row + 1) * columns);
-  const k = (columns - 3) / 2;
+  const k = (columns - 2) / 2;
   const keys = Array.from(numbers.subarray(0, k), (key, i) => {
     return { key, weight: numbers[k + i] as number };
   });
   // No sum is computed as a difference of others, because this would lose precision.
-  const [included = 0, leftOut = 0, otherPair = 0] = numbers.subarray(2 * k);
+  const [included = 0, excluded = 0] = numbers.subarray(2 * k);
   return {
     keys: keys.filter(({ key }) => key >= 0),
-    ...{ included, total: included + leftOut + otherPair },
+    ...{ included, total: included + excluded },
   };
 }
-
-export type TokenFilter = ReturnType<typeof tokenFilter>;
 
 /**
  * Return the included keys with the k largest absolute weights of a row, the largest first. Keys
@@ -78,46 +71,4 @@ export function topRanks(
   if (last === undefined) return [];
   const least = row[last] as number;
   return [...row.keys()].filter((key) => (row[key] as number) >= least && isIncluded(key));
-}
-
-/**
- * Return 1 for each key that is left out, and 0 for the others. `leaveOut` contains "special" for
- * special tokens, "first" for the first token, or indices of keys.
- */
-export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number)[]): Uint8Array {
-  const flags = new Uint8Array(keys.text.length);
-  for (const entry of leaveOut) {
-    if (entry === "special") for (const index of keys.special) flags[index] = 1;
-    else if (entry === "first") flags[0] = 1;
-    else if (typeof entry === "number" && entry >= 0 && entry < flags.length) flags[entry] = 1;
-  }
-  return flags;
-}
-
-/**
- * Return 1 for each token of one text of a pair of texts, and 0 for the others. `pair`, such as
- * "a-b", names the text of the queries and the text of the keys, and `side` chooses one of these
- * texts. If `pair` is "all", return 1 for all tokens.
- */
-export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
-  const textIndex = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
-  return Uint8Array.from(tokens.text, (_, i) =>
-    pair === "all" || tokens.sequence[i] === textIndex ? 1 : 0,
-  );
-}
-
-/**
- * Return flags of tokens, each 0 or 1: which keys are left out, and which queries and keys belong
- * to the selected pair of texts.
- */
-export function tokenFilter(
-  { queries, keys }: { queries: TokenList; keys: TokenList },
-  leaveOut: readonly (string | number)[],
-  pair: string,
-) {
-  return {
-    leftOut: leftOutKeys(keys, leaveOut),
-    pairQueries: pairMembers(queries, pair, "query"),
-    pairKeys: pairMembers(keys, pair, "key"),
-  };
 }

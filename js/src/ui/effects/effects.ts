@@ -12,6 +12,7 @@ import type { Range, StackDescription } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { type Area, fontOf, type Mark, transposed } from "../../draw/marks";
+import { type Countable, canShow } from "../axis";
 import type { Palette } from "../colors/palette";
 import { type BarScale, barMarks, NUMBER_SIZE, NUMBERS_APART, numberedBars } from "../plot/bars";
 import {
@@ -185,18 +186,18 @@ export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): s
 
 /**
  * Describe the effect of `key` for screen readers. Without a key, describe the effect with the
- * largest absolute value.
+ * largest absolute value among the keys that windows can show.
  */
 export function tokenEffectsSpoken(
   effects: TokenEffects,
-  texts: readonly string[],
+  keys: Countable,
   key: number | null,
 ): string {
-  const { values } = effects;
-  const at = key ?? values.indexOf(tokenEffect(effects, [0, values.length]));
-  const text = effectText(effects, values[at] ?? null);
+  const values = effects.values.map((value, token) => (canShow(keys, token) ? value : null));
+  const at = key ?? values.indexOf(tokenEffect({ ...effects, values }, [0, values.length]));
+  const text = effectText(effects, effects.values[at] ?? null);
   const prefix = key === null ? "largest absolute value at " : "at ";
-  return `${capital(effects.name)}, ${prefix}${quotedAt(texts, at)}: ${text}.`;
+  return `${capital(effects.name)}, ${prefix}${quotedAt(keys.tokens.text, at)}: ${text}.`;
 }
 
 /**
@@ -343,17 +344,9 @@ function createEffects({ state, selection }: RecordStore) {
   const stack = computed(() => selection.value?.stack ?? null);
   return {
     /** Scores that are drawn as one bar for each head. null if the stack has no such scores. */
-    heads: computed(() => {
-      const { order, scores, score_notes, score_errors } = state;
-      const values = follow({ order, scores, score_notes, score_errors });
-      return stack.value && headEffectsOf(stack.value, values);
-    }),
+    heads: computed(() => stack.value && headEffectsOf(stack.value, follow(state))),
     /** Scores that are drawn as one bar for each key. null if the stack has none. */
-    tokens: computed(() => {
-      const { token_scores, token_score_notes, token_score } = state;
-      const values = follow({ token_scores, token_score_notes, token_score });
-      return stack.value && tokenEffectsOf(stack.value, values);
-    }),
+    tokens: computed(() => stack.value && tokenEffectsOf(stack.value, follow(state))),
   };
 }
 

@@ -325,7 +325,7 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
     whereOf(viewport),
     ...pinned,
     named.length > 0 ? `${heading}: ${named.join("; ")}.` : `No ${name} is in sight.`,
-    ...(effects ? [tokenEffectsSpoken(effects, viewport.keys.text, pins.key)] : []),
+    ...(effects ? [tokenEffectsSpoken(effects, viewport.axes.key, pins.key)] : []),
   ].join(" ");
 }
 

@@ -23,14 +23,13 @@ import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Selection } from "../view/record";
 import type { HeatMapState } from "./state";
 
-/** Rows of queries or columns of keys. Each position of the axis is a row or column of cells. */
+/**
+ * Rows of queries or columns of keys. Each position of the axis is a row or column of cells.
+ *
+ * If the record consists of two texts and the reader chose one of them (see `Pair`), the extent has
+ * the tokens of this text. The window may be larger, because it is extended to whole cells.
+ */
 export interface CellAxis extends Axis {
-  /**
-   * Range of the queries (or keys) that can be shown: all or, if the record consists of two texts
-   * and the reader chose one of them (see `Pair`), those of this text. The window may be larger,
-   * because it is extended to whole cells.
-   */
-  extent: Range;
   level: number;
   /**
    * Size of a cell in pixels, at least 1 on the screen. If it is fractional, a pixel at the border
@@ -125,7 +124,7 @@ function axisOf(
     const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
     const window: Range = [first * tokensPerCell, stop];
     const groups = groupsOf(window, tokensPerCell);
-    return { tokens, extent, window, groups, level, cell };
+    return { tokens, extent, window, groups, exclusions: [], level, cell };
   }
 }
 

@@ -8,7 +8,7 @@ import type { PatchGrid, StackDescription, TokenList } from "../../client/protoc
 import { topKeys } from "../../client/requests/strongest";
 import { largestOf } from "../../client/signs";
 import { patchOf, patchToken } from "../../draw/patches";
-import type { Axis, BySide } from "../axis";
+import { type BySide, type Countable, isCounted, sizeOf } from "../axis";
 import {
   capital,
   formatShare,
@@ -30,7 +30,7 @@ export interface CaptionedHeat {
    */
   grid: PatchGrid;
   stack: StackDescription;
-  axes: BySide<Pick<Axis, "tokens">>;
+  axes: BySide<Countable>;
 }
 
 /**
@@ -49,23 +49,29 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
 }
 
 /**
- * Describe which shares of the weight are on the images, on the strongest key that is not a patch,
- * and on all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere". The weight is that of
- * one query or the mean over all queries.
+ * Describe which shares of the weight are on the images, on the strongest other key that counts, on
+ * the other keys that do not count, and on all other keys: "61% on the image, 30% on “[CLS]”, 9%
+ * elsewhere". The weight is that of one query or the mean over queries.
  */
 export function sharesInWords(heat: Heat, { grid, axes }: CaptionedHeat): string {
   const keys = axes.key.tokens;
   const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
   const total = sum(heat.values);
   if (total === 0) return "no weight at all";
-  const others = (keys.grids ?? []).filter((other) => other.start !== grid.start);
+  const images = (keys.grids ?? []).filter((other) => other.start !== grid.start);
   const parts: [number, string][] = [
     [sum(onGrid(heat, grid)), imageName(grid, keys)],
-    ...others.map((other): [number, string] => [sum(onGrid(heat, other)), `image ${other.image}`]),
+    ...images.map((other): [number, string] => [sum(onGrid(heat, other)), `image ${other.image}`]),
   ];
-  const [best = -1] = topKeys(heat.values, 1, (token) => patchOf(keys, token) === null);
-  const strongest = heat.values[best] ?? 0;
-  if (strongest / total >= MIN_NAMED_SHARE) parts.push([strongest, quotedAt(keys.text, best)]);
+  const isOther = (token: number): boolean => patchOf(keys, token) === null;
+  const counts = (token: number): boolean => isCounted(axes.key, token);
+  const [best = -1] = topKeys(heat.values, 1, (token) => isOther(token) && counts(token));
+  const leftOut = heat.values.filter((_, token) => isOther(token) && !counts(token));
+  const others: [number, string][] = [
+    [heat.values[best] ?? 0, quotedAt(keys.text, best)],
+    [sum(leftOut), "keys left out"],
+  ];
+  parts.push(...others.filter(([part]) => part / total >= MIN_NAMED_SHARE));
   const rest = total - parts.reduce((named, [part]) => named + part, 0);
   const shares = parts.map(([part, name]) => `${formatShare(part / total)} on ${name}`);
   if (rest / total >= MIN_NAMED_SHARE) shares.push(`${formatShare(rest / total)} elsewhere`);
@@ -93,17 +99,20 @@ function strongestInWords(heat: Heat, input: CaptionedHeat): string {
 }
 
 export function headingOf({ question, grid, stack, axes }: CaptionedHeat): string {
-  const { side, token } = question;
+  const { side, token, excluded } = question;
   const [queries, keys] = [axes.query.tokens, axes.key.tokens];
   const quantity = quantityOf(stack);
   const numbers = capital(pluralOf(quantity));
+  const count = queries.text.length;
+  const numCounted = count - excluded.reduce((sum, range) => sum + sizeOf(range), 0);
+  const over = `over ${numCounted < count ? `${numCounted} of` : "all"} ${count} queries`;
   if (side === "query")
     return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
   if (side === "key") return `${numbers} on ${quotedAt(keys.text, token)} from each patch`;
   if (quantity.signed) {
-    return `Mean ${quantity.name} over all ${queries.text.length} queries (signs may cancel)`;
+    return `Mean ${quantity.name} ${over} (signs may cancel)`;
   }
-  return `Attention received: the mean over all ${queries.text.length} queries`;
+  return `Attention received: the mean ${over}`;
 }
 
 /** Return the caption below one heat map. */

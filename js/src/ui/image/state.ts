@@ -9,7 +9,7 @@ import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridTokens } from "../../draw/patches";
-import type { Focus, Side } from "../axis";
+import { type Axis, type BySide, type Focus, isWithin, type Side, uncountedRanges } from "../axis";
 import type { RecordStore, Selection } from "../view/record";
 
 /** Images of the record, by the index `image` of a patch grid. An image is null until it is loaded. */
@@ -111,6 +111,8 @@ export interface HeatQuestion {
   token: number;
   rows: Range;
   columns: Range;
+  /** Ranges of the queries that a mean over queries leaves out. */
+  excluded: readonly Range[];
   series: readonly HeatSeries[];
 }
 
@@ -146,7 +148,7 @@ export function queryGridOf(
 /**
  * Return the request for the weights over the patches of `grid`, which are keys. It is for the
  * weights of `query` or, if `query` is null, for the weights on `key`. If `key` is null, too, or
- * the patches are not queries, it is for the mean over all queries.
+ * the patches are not queries, it is for the mean over the queries that count.
  *
  * If there are more than `MAX_HEAT_MAPS` series, the mean of all their heads replaces them. Return
  * null without series, or if a mean over queries would need more than `MAX_VALUES` weights of the
@@ -157,6 +159,7 @@ export function heatQuestion(
   grid: PatchGrid,
   { query, key }: Focus,
   series: readonly HeatSeries[],
+  axes: BySide<Axis>,
 ): HeatQuestion | null {
   const heads = series.flatMap((item) => item.heads);
   const [first] = series;
@@ -170,6 +173,7 @@ export function heatQuestion(
     token: 0,
     rows: [0, numQueries],
     columns: [0, numKeys],
+    excluded: uncountedRanges(axes.query),
     series: series.length > MAX_HEAT_MAPS ? [mean] : series,
   };
   if (query !== null) return { ...question, side: "query", token: query, rows: [query, query + 1] };
@@ -178,23 +182,30 @@ export function heatQuestion(
   return selection.heads.length * numQueries * numKeys > MAX_VALUES ? null : question;
 }
 
-/** Return the mean row of a matrix that has `columns` columns. */
-function meanRow(matrix: Float32Array, columns: number): Float32Array {
+/** Return the mean of the rows that are not excluded, for a matrix that has `columns` columns. */
+function meanRow(matrix: Float32Array, columns: number, excluded: readonly Range[]): Float32Array {
   const sums = new Float64Array(columns);
-  for (let i = 0; i < matrix.length; i++)
-    sums[i % columns] = (sums[i % columns] as number) + (matrix[i] as number);
-  return Float32Array.from(sums, (sum) => (sum * columns) / matrix.length);
+  let count = 0;
+  for (let start = 0; start < matrix.length; start += columns) {
+    if (excluded.some((range) => isWithin(range, start / columns))) continue;
+    count++;
+    for (let key = 0; key < columns; key++)
+      sums[key] = (sums[key] as number) + (matrix[start + key] as number);
+  }
+  return Float32Array.from(sums, (sum) => sum / (count || 1));
 }
 
 /** Load the values of all heat maps of a request. */
 export async function loadHeat(
   source: Source,
-  { stack, layer, side, rows, columns, series }: HeatQuestion,
+  { stack, layer, side, rows, columns, excluded, series }: HeatQuestion,
   ended: AbortSignal,
 ): Promise<Heat[]> {
   const heads = [...new Set(series.flatMap((item) => item.heads))];
   const { matrices } = await source.block({ stack, layer, heads, rows, columns }, ended);
-  const values = side === null ? matrices.map((matrix) => meanRow(matrix, columns[1])) : matrices;
+  const means = (): Float32Array[] =>
+    matrices.map((matrix) => meanRow(matrix, columns[1], excluded));
+  const values = side === null ? means() : matrices;
   return series.map((item) => {
     const own = item.heads.map((head) => values[heads.indexOf(head)] as Float32Array);
     return { series: item, values: combineHeads(own, item.how) };

@@ -117,11 +117,10 @@ export function createImagePanel<S extends RecordState>(
   const focus = computed<Focus>(() =>
     hovered.value ? pinsOf(selection.value) : options.focus.value,
   );
-  const question = computed(
-    () =>
-      shown.value &&
-      heatQuestion(shown.value.now, shown.value.grid, focus.value, options.series.value),
-  );
+  const question = computed(() => {
+    const [of, axes] = [shown.value, options.axes.value];
+    return of && axes && heatQuestion(of.now, of.grid, focus.value, options.series.value, axes);
+  });
   const { latest: answered } = record.answer(question, (request, ended) =>
     loadHeat(context.source, request, ended),
   );

@@ -4,10 +4,8 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import type { Range, TokenList } from "../../client/protocol";
+import { type BySide, type Countable, canShow, type Side } from "../axis";
 import { counted } from "./captions";
-
-type Side = "query" | "key";
 
 /** Result of a search. `indices` are those of the matching queries or keys, in ascending order. */
 interface Matches {
@@ -45,35 +43,29 @@ export function tokenMatcher(
 }
 
 /**
- * Return the indices of the tokens in a range that match a search. The search "#65536" matches only
- * the token with this index.
+ * Return the indices of the tokens that windows can show and that match a search. The search
+ * "#65536" matches only the token with this index.
  */
-function find({ text }: TokenList, query: string, [start, stop]: Range = [0, text.length]) {
+function find(axis: Countable, query: string) {
   const number = /^#(\d+)$/.exec(query)?.[1];
   const matches = tokenMatcher(query);
   const isFound = (token: string, index: number) =>
     number === undefined ? matches?.(token) : index === Number(number);
-  return text.flatMap((token, index) =>
-    index >= start && index < stop && isFound(token, index) ? [index] : [],
+  return axis.tokens.text.flatMap((token, index) =>
+    canShow(axis, index) && isFound(token, index) ? [index] : [],
   );
 }
 
 /**
  * Search among the queries and, if no query matches, among the keys. Return null for an empty
  * search.
- *
- * @param within ranges of tokens to search. By default, all tokens are searched.
  */
-export function findTokens(
-  tokens: { queries: TokenList; keys: TokenList },
-  query: string,
-  within: { queries?: Range; keys?: Range } = {},
-): Matches | null {
+export function findTokens(axes: BySide<Countable>, query: string): Matches | null {
   if (query === "") return null;
-  const indices = find(tokens.queries, query, within.queries);
+  const indices = find(axes.query, query);
   return indices.length > 0
     ? { side: "query", indices }
-    : { side: "key", indices: find(tokens.keys, query, within.keys) };
+    : { side: "key", indices: find(axes.key, query) };
 }
 
 /**

@@ -281,8 +281,7 @@ function createRecord(
   const description = computed(() => described.value && change(described.value));
   const selection = computed<Selection | null>(() => {
     const record = description.value;
-    const { stack, layer, heads, token, key, as_query } = state;
-    return record && selectionOf(record, follow({ stack, layer, heads, token, key, as_query }));
+    return record && selectionOf(record, follow(state));
   });
   const mapsWanted = signal(false);
   const at = computed(() => {

@@ -55,16 +55,16 @@ export function computedValue<T>(compute: () => T): ReadonlySignal<T> {
 
 /** Return the values of all signals without subscribing to them. */
 export function valuesOf<S extends object>(signals: Signals<S>): S {
-  return untracked(() => follow(signals));
+  return untracked(() => ({ ...follow(signals) }));
 }
 
 /**
- * Return the values of all signals and subscribe to them. An effect that calls this function runs
- * again after every change.
+ * Return an object with the values of signals. Reading a field subscribes to its signal, so that an
+ * effect runs again after a change of the fields that it has read.
  */
 export function follow<S extends object>(signals: Signals<S>): S {
-  const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
-  return Object.fromEntries(entries.map(([name, field]) => [name, field.value])) as S;
+  const get = (_: object, name: string | symbol) => signals[name as keyof S]?.value;
+  return new Proxy(signals, { get }) as unknown as S;
 }
 
 /**
@@ -109,7 +109,7 @@ export function bindModel<S extends object>(
   take();
   for (const name of names) model.on(`change:${name}`, listener);
   const stop = effect(() => {
-    const values = follow(signals);
+    const values = { ...follow(signals) };
     if (isBehind()) return;
     const changed = names.filter((name) => {
       const trait = model.get(name);

@@ -14,7 +14,7 @@
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
-import { otherSide, type Side, stateOf } from "../../ui/axis";
+import { isCounted, otherSide, type Side } from "../../ui/axis";
 import { MAX_COLOURS } from "../../ui/colors/palette";
 import { effectMarks, effectNumbers, endText } from "../../ui/effects/effects";
 import { type BarScale, barEnd, barGroupMarks } from "../../ui/plot/bars";
@@ -174,7 +174,7 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
 
 /**
  * Return the number of a token with the largest absolute value in several series, its series and
- * its colour. `faded` is true if the key is left out.
+ * its colour. `faded` is true if the key does not count.
  */
 function strongestBar(
   linePlot: LinePlot,
@@ -189,7 +189,7 @@ function strongestBar(
     const number = drawnValue(linePlot, candidate, query, key);
     if (Math.abs(number) > Math.abs(value)) [value, series] = [number, candidate];
   }
-  const faded = stateOf(linePlot.plan.axes.key, key) === "leftOut";
+  const faded = !isCounted(linePlot.plan.axes.key, key);
   return { value, series, faded, color: valueColor(linePlot, series, value) };
 }
 

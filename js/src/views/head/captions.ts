@@ -8,11 +8,18 @@
  */
 
 import { zeroInWords } from "../../client/zeros";
-import { isComplete, isVisible, SIDES, type Side, shownTokens, stateOf } from "../../ui/axis";
+import {
+  countedTokens,
+  isComplete,
+  isVisible,
+  isWithin,
+  SIDES,
+  type Side,
+  type TokenAxis,
+} from "../../ui/axis";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { gatesInWords } from "../../ui/head-grid/gates";
-import { keysInWords } from "../../ui/pairs";
 import {
   apartFromForced,
   aroundZero,
@@ -96,9 +103,8 @@ function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; any
     const all = strongest.lists.flatMap(({ keys }) => keys);
     if (all.length > 0) return { weights: strongestLines(all, count), anywhere: true };
   }
-  const queries = query === null ? shownTokens(plan.axes.query) : [query];
-  const isIncluded = (token: number): boolean => stateOf(plan.axes.key, token) !== "leftOut";
-  const keys = key === null ? shownTokens(plan.axes.key).filter(isIncluded) : [key];
+  const queries = query === null ? countedTokens(plan.axes.query) : [query];
+  const keys = key === null ? countedTokens(plan.axes.key) : [key];
   const weights = [...lines.series.keys()].flatMap((series) =>
     queries.flatMap((row) =>
       keys.flatMap((column): Line[] => {
@@ -186,6 +192,12 @@ function strongestLineInWords(plot: LinePlot): string {
   return `Strongest${apart}: ${describe(best)}`;
 }
 
+/** Return why a token is not visible: " outside the window", " hidden", or "" if it is visible. */
+function unseenInWords(axis: TokenAxis, token: number): string {
+  if (isVisible(axis, token)) return "";
+  return isWithin(axis.window, token) ? " hidden" : " outside the window";
+}
+
 /** Describe the strongest weight of the highlighted query or key. */
 function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
   const { plan } = plot;
@@ -196,7 +208,7 @@ function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
   const token = isQuery ? queryInWords(plot, index) : quotedAt(keys.text, index);
   if (!best) return strongestInWords(plan.stack, side, index, token, null);
   const other = isQuery
-    ? quotedAt(keys.text, best.key) + (isVisible(axes.key, best.key) ? "" : " outside the window")
+    ? quotedAt(keys.text, best.key) + unseenInWords(axes.key, best.key)
     : quotedAt(queries.text, best.query) +
       (isComplete(axes.query) ? "" : " among the queries in sight");
   const weight = weightInWords(plot, best, anywhere ? writtenSmall : written);
@@ -244,7 +256,7 @@ export function summaryOf(plot: LinePlot): string {
   parts.push(
     listed.length > 0 ? `${heading}: ${listed.join("; ")}.` : `No ${quantity.name} is shown.`,
   );
-  if (effects) parts.push(tokenEffectsSpoken(effects, keys, key));
+  if (effects) parts.push(tokenEffectsSpoken(effects, plan.axes.key, key));
   return parts.join(" ");
 }
 
@@ -277,21 +289,21 @@ function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): str
   return `${capital(pluralOf(quantity))} of at least ${least}${inSize} drawn`;
 }
 
-/** Name the pinned tokens, and say which of them are outside the windows. */
+/** Name the pinned tokens, and say which of them are not visible. */
 function pinsInWords(plan: Plan): string[] {
   return SIDES.flatMap((side) => {
     const index = side === "query" ? plan.token : plan.key;
     if (index === null) return [];
     const axis = plan.axes[side];
-    const outside = isVisible(axis, index) ? "" : ", outside the window";
-    return [`${side} ${quoted(axis.tokens.text[index] ?? "")}${outside}`];
+    const unseen = unseenInWords(axis, index).replace(" ", ", ");
+    return [`${side} ${quoted(axis.tokens.text[index] ?? "")}${unseen}`];
   });
 }
 
 /**
  * Return the second caption below the plot: which lines are drawn, their share of the weight, and
- * the shares of the other keys. These are keys that the reader left out, keys outside the chosen
- * text of a pair, and keys outside the window.
+ * the shares of the other keys. These are keys that do not count, by the choices of the reader, and
+ * keys outside the window.
  *
  * @param live whether the caption is for the view, in which Esc clears the pins. False for a
  *   figure.
@@ -317,28 +329,17 @@ export function coverage(plot: LinePlot, live: boolean): string {
     if (live) parts.push("The matrix view shows all ranks.");
   }
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
-  const { pair, leaveOut } = plan.axes.key;
-  const keysOf = keysInWords(pair, plan.queries);
-  if (leaveOut.length > 0) {
-    const items = leaveOut.map((item) => {
-      if (item === "special") return "special tokens";
-      return item === "first" ? "first token" : quoted(plan.keys.text[item] ?? `#${item}`);
-    });
+  const { exclusions } = plan.axes.key;
+  if (exclusions.length > 0) {
     const [within, rest] = lines.wholeRows
       ? ["", "the rest"]
       : [" within the window", "the rest, with all outside the window,"];
-    const share = `${formatShare(shares.leftOut)}${within}`;
-    const divided = renormalize ? `; ${rest} is renormalised` : "";
-    parts.push(`Left out: ${items.join(", ")}, ${share}${divided}.`);
-  } else if (renormalize && keysOf !== "") {
-    parts.push(`Renormalised over the keys of ${keysOf}.`);
-  }
-  if (keysOf !== "")
-    parts.push(
-      hasShare
-        ? `To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`
-        : `Only to tokens of ${keysOf}.`,
+    const items = exclusions.map(({ words }, i) =>
+      hasShare ? `${words}, ${formatShare(shares.excluded[i] as number)}${within}` : words,
     );
+    if (renormalize) items.push(`${rest} is renormalised`);
+    parts.push(`Left out: ${items.join("; ")}.`);
+  }
   if (hasShare && shares.outside > 0.0005)
     parts.push(`${formatShare(shares.outside)} outside the window.`);
   if (lines.emptyQueries > 0) parts.push(`Some queries have no ${name} at all.`);

@@ -14,7 +14,7 @@ import type { Description } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { aspectRatios } from "../../draw/patches";
-import { type Axis, positionOf, SIDES, type Side, shownTokens } from "../../ui/axis";
+import { type Axis, positionOf, positionsIn, SIDES, type Side, shownTokens } from "../../ui/axis";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
@@ -138,7 +138,8 @@ function labelsOf(
 
 /** Return the value of `Column.answerPosition` for an axis. */
 function answerPositionOf(axis: Axis): number | null {
-  return positionOf(axis, answerStart(axis.tokens)) || null;
+  const [first, stop] = positionsIn(axis, [answerStart(axis.tokens) ?? 0, axis.extent[1]]);
+  return first > 0 && first < stop ? first : null;
 }
 
 /**

@@ -75,8 +75,7 @@ export interface LinePlot {
  * Return whether the drawn weights are renormalised, so that they differ from the model's weights.
  */
 export function isRenormalized({ plan, options }: Pick<LinePlot, "plan" | "options">): boolean {
-  const { leaveOut, pair } = plan.axes.key;
-  return options.renormalize && (leaveOut.length > 0 || pair !== "all");
+  return options.renormalize && plan.axes.key.exclusions.length > 0;
 }
 
 /** Plot without pins, pointer, cursor and search. */

@@ -3,15 +3,7 @@
 import { topKeys, topRanks } from "../../client/requests/strongest";
 import type { WeightBlock } from "../../client/source";
 import { SCORED_ZERO } from "../../client/zeros";
-import {
-  rowOf,
-  shownTokens,
-  sizeOf,
-  stateOf,
-  TOKEN_STATES,
-  type TokenState,
-  tokenIn,
-} from "../../ui/axis";
+import { countedTokens, isVisible, rowOf, sizeOf, tokenIn } from "../../ui/axis";
 import type { Combine, Plan } from "./state";
 
 /** Choices of the reader that determine the lines of the visible tokens. */
@@ -22,10 +14,7 @@ export interface LineOptions {
   topK: number | null;
   /** Smallest absolute value that is drawn. */
   threshold: number;
-  /**
-   * Whether to divide each row by its sum over the included keys: keys that are not left out and
-   * that are in the chosen text of a pair.
-   */
+  /** Whether to divide each row by its sum over the keys that count. */
   renormalize: boolean;
 }
 
@@ -103,22 +92,20 @@ export type LinesPlan = Pick<Plan, "heads" | "rows" | "columns" | "numReached" |
   stack: Pick<Plan["stack"], "normalized" | "chooses_keys" | "measure">;
 };
 
-/** States of the keys that do not count, and of the others. */
-const EXCLUDED: readonly TokenState[] = ["leftOut", "otherPair"];
-const INCLUDED = TOKEN_STATES.filter((state) => !EXCLUDED.includes(state));
-
-type ByState<T> = Record<TokenState, T>;
-
-function byState<T>(of: (state: TokenState) => T): ByState<T> {
-  return Object.fromEntries(TOKEN_STATES.map((state) => [state, of(state)])) as ByState<T>;
-}
-
-/** Return the column indices of the keys of each state in the loaded matrices. */
-function columnsByState({ columns, axes }: LinesPlan) {
-  const groups = byState((): number[] => []);
-  for (let column = 0; column < sizeOf(columns); column++)
-    groups[stateOf(axes.key, tokenIn(columns, column))].push(column);
-  return groups;
+/**
+ * Return the columns of the loaded matrices: of visible keys, of keys outside the window, and of the
+ * keys of each exclusion.
+ */
+function dividedColumns({ columns, axes: { key: axis } }: LinesPlan) {
+  const [inSight, outside]: [number[], number[]] = [[], []];
+  const excluded = axis.exclusions.map((): number[] => []);
+  for (let column = 0; column < sizeOf(columns); column++) {
+    const token = tokenIn(columns, column);
+    const index = axis.exclusions.findIndex(({ flags }) => flags[token] === 1);
+    const counted = isVisible(axis, token) ? inSight : outside;
+    (excluded[index] ?? counted).push(column);
+  }
+  return { inSight, outside, excluded };
 }
 
 /** Return the sum of the absolute weights of a row in some columns. */
@@ -128,8 +115,8 @@ function sizeIn(row: Float32Array, columns: readonly number[]): number {
   return sum;
 }
 
-function sumOf(sums: ByState<number>, states: readonly TokenState[] = TOKEN_STATES): number {
-  return states.reduce((sum, state) => sum + sums[state], 0);
+function sumOf(numbers: readonly number[]): number {
+  return numbers.reduce((sum, number) => sum + number, 0);
 }
 
 /**
@@ -154,18 +141,19 @@ export function computeLines(
 ) {
   const { columns, axes } = plan;
   const { renormalize, topK, threshold } = options;
-  const groups = columnsByState(plan);
-  const inSight = new Set(groups.inSight);
+  const divided = dividedColumns(plan);
+  const inSight = new Set(divided.inSight);
   const isInSight = (column: number): boolean => inSight.has(column);
-  const included = INCLUDED.flatMap((state) => groups[state]);
-  const excluded = EXCLUDED.flatMap((state) => groups[state]);
+  const included = [...divided.inSight, ...divided.outside];
+  const excluded = divided.excluded.flat();
   // Whether all keys that may have a weight are loaded.
   const [firstLoaded, stop] = columns;
   const wholeRows = firstLoaded === 0 && stop >= plan.numReached;
   const named = namedMatrices(plan, weights.matrices, options.combine);
   const sumToOne = plan.stack.normalized && options.combine !== "max";
   const faintest = MIN_VISIBLE * weights.maximum;
-  const allSums = byState(() => 0);
+  // Sums of all rows over visible keys, keys outside the window, and the keys of each exclusion.
+  let allSums = [0, 0, ...divided.excluded.map(() => 0)];
   const collected = new LineCollector();
   let total = 0;
   let faintSum = 0;
@@ -174,7 +162,7 @@ export function computeLines(
 
   const addLines = (series: number, query: number, row: Float32Array, divisor: number): void => {
     const top = plan.stack.measure === "rank" ? topRanks : topKeys;
-    const selected = topK === null ? groups.inSight : top(row, topK, isInSight);
+    const selected = topK === null ? divided.inSight : top(row, topK, isInSight);
     for (const column of selected) {
       const share = Math.abs(row[column] as number);
       const size = share / divisor;
@@ -194,16 +182,18 @@ export function computeLines(
 
   const series = named.map((item, index) => {
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
-    for (const query of shownTokens(axes.query)) {
-      if (stateOf(axes.query, query) !== "inSight") continue;
+    for (const query of countedTokens(axes.query)) {
       const row = rowOf(item.matrix, plan, query);
-      const sums = byState((state) => sizeIn(row, groups[state]));
+      const visible = sizeIn(row, divided.inSight);
+      let outside = sizeIn(row, divided.outside);
+      const others = divided.excluded.map((columns) => sizeIn(row, columns));
       // If the loaded keys sum to less than 1, the keys that are not loaded have the missing weight.
-      if (!wholeRows && sumToOne) sums.outside += Math.max(0, 1 - sumOf(sums));
-      for (const state of TOKEN_STATES) allSums[state] += sums[state];
+      if (!wholeRows && sumToOne) outside += Math.max(0, 1 - sumOf([visible, outside, ...others]));
+      const sums = [visible, outside, ...others];
+      allSums = allSums.map((sum, i) => sum + (sums[i] as number));
       // An incomplete row may have weight on keys that are not loaded, so it is not empty.
       if (sumOf(sums) === 0 && wholeRows) emptyQueries++;
-      const remaining = sumOf(sums, INCLUDED);
+      const remaining = visible + outside;
       const divisor = renormalize && remaining > 0 ? remaining : 1;
       if (renormalize) {
         const scaled = rowOf(matrix, plan, query);
@@ -224,8 +214,9 @@ export function computeLines(
   });
   collected.cut();
   const { lines } = collected;
-  const share = (sum: number): number =>
+  const share = (sum = 0): number =>
     sumOf(allSums) > 0 ? Math.min(1, Math.max(0, sum / sumOf(allSums))) : 0;
+  const [, outside, ...others] = allSums;
   return {
     /**
      * One series per head, or one for the combination of all heads. The matrices are renormalised
@@ -235,16 +226,15 @@ export function computeLines(
     /** Drawn lines, in the order of series and queries. */
     drawn: lines as readonly Line[],
     /**
-     * Shares of the total weight of all queries in the window: of the drawn lines, and of the keys
-     * that are left out, not in the chosen text of a pair, or outside the window. The rest is the
-     * share of the lines that are not drawn. These are below the threshold, not among the top keys,
-     * too faint, or too many. For signed numbers, the total is the sum of the absolute values.
+     * Shares of the total weight of all queries in the window: of the drawn lines, of the keys
+     * outside the window, and of the keys of each exclusion. The rest is the share of the lines that
+     * are not drawn. These are below the threshold, not among the top keys, too faint, or too many.
+     * For signed numbers, the total is the sum of the absolute values.
      */
     shares: {
       drawn: share(lines.reduce((sum, line) => sum + line.share, 0)),
-      leftOut: share(allSums.leftOut),
-      otherPair: share(allSums.otherPair),
-      outside: share(allSums.outside),
+      outside: share(outside),
+      excluded: others.map(share),
     },
     /** Number of selected lines, including those that are not drawn because of `MAX_LINES`. */
     total,

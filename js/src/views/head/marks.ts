@@ -7,7 +7,7 @@
 
 import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
-import { pinsOf, SIDES, stateOf } from "../../ui/axis";
+import { exclusionOf, pinsOf, SIDES } from "../../ui/axis";
 import { graphemes } from "../../ui/text/labels";
 import { barMarks, keyEffectMarks } from "./bars";
 import {
@@ -190,9 +190,9 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const bold = isPinned || focus === index || ends.includes(index);
     const lit = bold || isMatch;
-    const state = stateOf(column, index);
-    const struck = state === "leftOut";
-    const faded = state !== "inSight" && !lit;
+    const exclusion = exclusionOf(column, index);
+    const struck = exclusion?.look === "struck";
+    const faded = exclusion !== undefined && !lit;
     const box = labelBox(layout, column, label);
     if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 4 });
     if ((isPinned || focus === index) && !label.height) {

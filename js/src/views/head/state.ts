@@ -1,6 +1,6 @@
 /** State of the head view, and the loading of the weights that it requires. */
 
-import type { Range, StackDescription } from "../../client/protocol";
+import type { Range, StackDescription, TokenList } from "../../client/protocol";
 import type { Source } from "../../client/source";
 import {
   DEFAULT_WINDOW,
@@ -11,19 +11,23 @@ import {
 import {
   type BySide,
   bySide,
-  isVisible,
+  type Exclusion,
+  isWithin,
   type Side,
   sizeOf,
   type TokenAxis,
   tokenAxis,
   windowAround,
 } from "../../ui/axis";
-import { pairOf } from "../../ui/pairs";
+import { keysInWords, type Pair, pairOf, textOf } from "../../ui/pairs";
+import { quoted } from "../../ui/text/captions";
 import type { RecordState, Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 
 export type HeadState = RecordState & StateOf<typeof HEAD_VIEW_TRAITS>;
 export type Combine = HeadState["combine"];
+/** Entry of the keys to leave out: special tokens, the first token, or the index of a key. */
+export type LeaveOut = HeadState["leave_out"][number];
 
 /**
  * Return `top_k` after a change of the stack. The default of the old stack is replaced by that of the
@@ -74,23 +78,65 @@ const MAX_COMPLETE_KEYS = 2048;
  */
 const ROWS_AT_ONCE = 64;
 
-/** Return the axes of a selection. They show the tokens in the windows of the traits. */
-function axesOf(selection: Selection, state: PlanState): BySide<TokenAxis> {
-  const tokens = { query: selection.queries, key: selection.keys };
-  // Signed numbers are not shares of 1, so no keys can be left out.
-  const leaveOut = selection.stack.signed ? [] : state.leave_out;
-  const pair = pairOf(selection, state.pair);
-  return bySide((side) => {
-    const window = clipWindow(state[`${side}_window`], tokens[side].text.length);
-    return tokenAxis(side, tokens[side], window, { leaveOut, pair });
-  });
+/** Return the exclusion of the tokens of a list for which `has` returns true. */
+function exclusion(
+  words: string,
+  look: Exclusion["look"],
+  { text }: TokenList,
+  has: (token: number) => boolean,
+): Exclusion {
+  return { words, look, flags: Uint8Array.from(text, (_, token) => Number(has(token))) };
 }
 
-export type PlanState = Pick<HeadState, "query_window" | "key_window" | "leave_out" | "pair">;
+/** Return the exclusion of the keys that the reader leaves out. */
+function leftOutKeys(keys: TokenList, leaveOut: readonly LeaveOut[]): Exclusion {
+  const words = leaveOut.map((item) => {
+    if (item === "special") return "special tokens";
+    return item === "first" ? "first token" : quoted(keys.text[item] ?? `#${item}`);
+  });
+  const all = new Set(leaveOut.flatMap((item) => (item === "special" ? keys.special : item)));
+  const isLeftOut = (key: number): boolean => all.has(key) || (key === 0 && all.has("first"));
+  return exclusion(words.join(", "), "struck", keys, isLeftOut);
+}
 
-/** Return the plan of a selection: its axes, and the queries and keys to load. */
-export function planOf(selection: Selection, state: PlanState): Plan {
-  const axes = axesOf(selection, state);
+/** Return the exclusion of the tokens that are not in the chosen text of a pair. */
+function otherText({ queries }: Selection, pair: Pair, tokens: TokenList, side: Side): Exclusion {
+  const words = `tokens outside ${keysInWords(pair, queries)}`;
+  const chosen = textOf(pair, side);
+  return exclusion(words, "muted", tokens, (token) => tokens.sequence[token] !== chosen);
+}
+
+/** Return the tokens of a side that do not count, by the choices of the reader. */
+function exclusionsOf(selection: Selection, state: PlanState, side: Side): Exclusion[] {
+  const { stack, queries, keys } = selection;
+  const tokens = side === "query" ? queries : keys;
+  const pair = pairOf(selection, state.pair);
+  const { leave_out: leaveOut } = state;
+  // Signed numbers are not shares of 1, so no keys can be left out.
+  const leavesOut = side === "key" && !stack.signed && leaveOut.length > 0;
+  return [
+    ...(leavesOut ? [leftOutKeys(keys, leaveOut)] : []),
+    ...(pair === "all" ? [] : [otherText(selection, pair, tokens, side)]),
+  ];
+}
+
+export type PlanState = Omit<HeadState, keyof RecordState> & Pick<HeadState, "pair">;
+
+/**
+ * Return the plan of a selection: its axes, and the queries and keys to load.
+ *
+ * @param windows visible tokens. By default, those of the traits.
+ */
+export function planOf(
+  selection: Selection,
+  state: PlanState,
+  windows: Partial<BySide<Pick<TokenAxis, "window">>> = {},
+): Plan {
+  const axes = bySide((side) => {
+    const tokens = side === "query" ? selection.queries : selection.keys;
+    const window = windows[side]?.window ?? clipWindow(state[`${side}_window`], tokens.text.length);
+    return tokenAxis(side, tokens, window, exclusionsOf(selection, state, side));
+  });
   const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
   const [first, stop] = axes.query.window;
   let rows: Range = [
@@ -111,12 +157,12 @@ export function planOf(selection: Selection, state: PlanState): Plan {
 }
 
 /**
- * Return the window of the queries or of the keys. If the token is not visible, move the window so
+ * Return the window of the queries or of the keys. If the token is outside of it, move the window so
  * that the token is in its middle.
  */
 export function windowShowing({ axes }: Plan, side: Side, index: number): Range {
   const { window, tokens } = axes[side];
-  if (isVisible(axes[side], index)) return window;
+  if (isWithin(window, index)) return window;
   return windowAround(index, sizeOf(window), [0, tokens.text.length]);
 }
 
@@ -126,7 +172,7 @@ export function hasOneWindow({ stack, axes }: Plan): boolean {
 }
 
 /**
- * Return values of the window traits that make a token visible, or no traits if it is visible. If
+ * Return values of the window traits that contain a token, or no traits if they contain it. If
  * queries and keys have a common window, it moves. Otherwise only the window of `side` moves.
  */
 export function windowsShowing(
@@ -136,7 +182,7 @@ export function windowsShowing(
 ): Partial<HeadState> {
   // If no window moves, change no trait. A trait that is null must stay null.
   const { query, key } = plan.axes;
-  if (isVisible(plan.axes[side], index)) return {};
+  if (isWithin(plan.axes[side].window, index)) return {};
   const moved = windowShowing(plan, side, index);
   if (hasOneWindow(plan)) return { query_window: moved, key_window: moved };
   return { query_window: query.window, key_window: key.window, [`${side}_window`]: moved };

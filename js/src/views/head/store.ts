@@ -4,7 +4,7 @@ import { batch, computed, type Signal, signal, untracked } from "@preact/signals
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
-import { isVisible, type LeaveOut, pinsOf, type Side } from "../../ui/axis";
+import { isVisible, pinsOf, type Side } from "../../ui/axis";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { effectsOf } from "../../ui/effects/effects";
 import type { WithImages } from "../../ui/image/state";
@@ -27,7 +27,15 @@ import {
 } from "./line-plot";
 import { computeLines, type LineOptions } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
-import { type HeadState, load, type Plan, partOf, planOf, windowsShowing } from "./state";
+import {
+  type HeadState,
+  type LeaveOut,
+  load,
+  type Plan,
+  partOf,
+  planOf,
+  windowsShowing,
+} from "./state";
 import { createStrongest } from "./strongest";
 
 export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
@@ -41,11 +49,8 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const search = signal("");
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
-  const { query_window, key_window, leave_out, pair } = state;
   const plan = computed<Plan | null>(
-    () =>
-      record.selection.value &&
-      planOf(record.selection.value, follow({ query_window, key_window, leave_out, pair })),
+    () => record.selection.value && planOf(record.selection.value, follow(state)),
   );
 
   // `partOf` leaves out the pins, because a change of a pin must not request weights again.
@@ -56,9 +61,8 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const loaded = computed(() => {
     const answer = reply.latest.value?.answer;
     if (!answer) return null;
-    const { query, key } = answer.plan.axes;
-    const windows = { query_window: query.window, key_window: key.window };
-    return { ...answer, plan: planOf(answer.plan, { ...windows, ...follow({ leave_out, pair }) }) };
+    // The windows are those of the loaded weights. Other choices of the reader apply at once.
+    return { ...answer, plan: planOf(answer.plan, follow(state), answer.plan.axes) };
   });
   // The pins have separate signals. If the plot depended on the requested plan, a change of the
   // layer would redraw the old lines before the new weights are loaded.
@@ -195,9 +199,7 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
     hoveredHeads,
     cursor,
     search,
-    matches: computed(
-      () => record.selection.value && findTokens(record.selection.value, search.value),
-    ),
+    matches: computed(() => plan.value && findTokens(plan.value.axes, search.value)),
     scaling,
     /** Pin a token, or unpin it if it is pinned already. */
     togglePin: ({ side, index }: TokenAt): void => {

@@ -3,7 +3,7 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { ReadRequest } from "../../client/protocol";
 import { strongestIn } from "../../client/requests/strongest";
-import { isComplete } from "../../ui/axis";
+import { isComplete, uncountedRanges } from "../../ui/axis";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Line } from "./lines";
 import { combineOf, type HeadState, type Plan } from "./state";
@@ -37,10 +37,7 @@ export function createStrongest(
       ...{ stack: stack.name, layer, rows: [token, token + 1], columns: [0, keys.text.length] },
       heads: combine === "separate" ? heads.slice(0, MAX_LISTS) : heads,
       combine,
-      reduce: {
-        ...{ kind: "strongest", k: KEYS_PER_MATRIX },
-        ...{ leave_out: [...axes.key.leaveOut], pair: axes.key.pair },
-      },
+      reduce: { kind: "strongest", k: KEYS_PER_MATRIX, exclude: uncountedRanges(axes.key) },
     };
   });
   const reply = record.answer(request, (asked, ended) => source.read(asked, ended));

@@ -37,10 +37,7 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
         <TokenScoreControl context={context} />
         <TokenSearch
           search={store.search}
-          matches={findTokens(viewport, store.search.value, {
-            queries: viewport.axes.query.extent,
-            keys: viewport.axes.key.extent,
-          })}
+          matches={findTokens(viewport.axes, store.search.value)}
           from={(side) => tokenAt(viewport.axes[side], 0)}
           show={store.show}
           onClear={() => {

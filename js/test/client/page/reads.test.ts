@@ -8,7 +8,6 @@ import { Source } from "../../../src/client/source";
 import { described, pageOf, pieceOf, readFixture, stackOf, tokensOf } from "../../builders";
 
 interface Fixture {
-  sequence: (number | null)[];
   records: Record<string, { signed: boolean; codes: number[][][] }>;
   cases: {
     record: string;
@@ -23,12 +22,10 @@ const FIXTURE = readFixture<Fixture>("reads.json");
 function sourceOf({ signed, codes }: Fixture["records"][string]): Source {
   const [first = []] = codes;
   const [queries, keys] = [first.length, first[0]?.length ?? 0];
-  const sequence = FIXTURE.sequence.slice(0, keys);
-  const special = sequence.flatMap((text, key) => (text === null ? [key] : []));
   const tokens = (count: number) => Array.from({ length: count }, (_, i) => `t${i}`);
   const stack = stackOf({
     query_tokens: tokensOf(tokens(queries)),
-    key_tokens: tokensOf(tokens(keys), { special, sequence }),
+    key_tokens: tokensOf(tokens(keys)),
   });
   const bytes = codes.flat(2).map((code) => code & 255);
   const block = pieceOf([codes.length, queries, keys], bytes, { ...(signed && { signed }) });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Range, StackDescription } from "../../../src/client/protocol";
+import { type Exclusion, tokenAxis } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
 import { imageRows, panelMarks } from "../../../src/ui/image/marks";
@@ -14,14 +15,18 @@ const heatOf = (values: number[], more: Partial<HeatSeries> = {}): Heat => ({
 
 const question = {
   ...{ stack: "self", layer: 0, side: "query" as const, token: 7 },
-  ...{ rows: [7, 8] as Range, columns: [0, 8] as Range, series: [] },
+  ...{ rows: [7, 8] as Range, columns: [0, 8] as Range, excluded: [], series: [] },
 };
-const inputOf = (more: Partial<StackDescription> = {}) => {
-  const axes = { query: { tokens: TOKENS }, key: { tokens: TOKENS } };
+const inputOf = (more: Partial<StackDescription> = {}, exclusions: Exclusion[] = []) => {
+  const axis = tokenAxis("key", TOKENS, [0, 8], exclusions);
+  const axes = { query: axis, key: axis };
   return { question, grid: GRID, stack: stackOf(more), axes };
 };
 const input = inputOf();
 const signed = inputOf({ measure: "difference", signed: true, maximum: 0.5 });
+const withoutSpecial = inputOf({}, [
+  { words: "special tokens", look: "hidden", flags: Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0) },
+]);
 const mean = { ...signed, question: { ...question, side: null } };
 const changed = heatOf([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
 // The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. `half` has the same
@@ -34,6 +39,11 @@ sentences({
   "Largest difference: “0,1”, −0.300 (less).": heatInWords(changed, signed),
   "Mean difference over all 8 queries (signs may cancel)": headingOf(mean),
   "61% on the image, 30% on “[CLS]”, 9% elsewhere": sharesInWords(half, input),
+  "61% on the image, 9% on “word”, 30% on keys left out": sharesInWords(half, withoutSpecial),
+  "Attention received: the mean over 6 of 8 queries": headingOf({
+    ...input,
+    question: { ...question, side: null, excluded: [[0, 2]] },
+  }),
   "no weight at all": sharesInWords(heatOf([0, 0, 0, 0, 0, 0, 0, 0]), input),
   // Maxima over heads do not sum to 1, so the sentence names no shares.
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { ReadRequest } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
 import { GREY_CONTRAST } from "../../../src/draw/patches";
+import { tokenAxis } from "../../../src/ui/axis";
 import { hexOf, PALETTES, rgbOf, type ThemeName } from "../../../src/ui/colors/palette";
 import { HEAT_OPACITY, heatPixels } from "../../../src/ui/image/marks";
 import {
@@ -11,15 +12,21 @@ import {
   heatQuestion,
   loadHeat,
 } from "../../../src/ui/image/state";
-import { selectionOf } from "../../../src/ui/view/record";
+import { type Selection, selectionOf } from "../../../src/ui/view/record";
 import { RECORD_DEFAULTS } from "../../defaults";
 import { described, GRID, series, TOKENS } from "../../images";
 import { distance, SIGHT } from "../../sight";
 
+/** Return axes that show all tokens. */
+const axesOf = ({ queries, keys }: Selection) => ({
+  query: tokenAxis("query", queries, [0, queries.text.length]),
+  key: tokenAxis("key", keys, [0, keys.text.length]),
+});
+
 describe("the request", () => {
   const selection = selectionOf(described(), RECORD_DEFAULTS);
   const ask = (query: number | null, key: number | null, of = selection): HeatQuestion | null =>
-    heatQuestion(of, GRID, { query, key }, [series([0])]);
+    heatQuestion(of, GRID, { query, key }, [series([0])], axesOf(of));
 
   it("is for the query's weights, else those on the key, else the mean over queries", () => {
     expect(ask(3, 5)).toMatchObject({ side: "query", token: 3 });
@@ -42,7 +49,7 @@ describe("the request", () => {
   it("is for one mean if there are too many heads", () => {
     const many = Array.from({ length: 17 }, (_, head) => series([head]));
     const seriesOf = (all: HeatSeries[]) =>
-      heatQuestion(selection, GRID, { query: 3, key: null }, all)?.series;
+      heatQuestion(selection, GRID, { query: 3, key: null }, all, axesOf(selection))?.series;
     expect(seriesOf(many.slice(1))).toHaveLength(16);
     const heads = many.map((_, head) => head);
     expect(seriesOf(many)).toMatchObject([{ name: "mean of 17 heads", how: "mean", heads }]);
@@ -75,12 +82,24 @@ describe("heat maps", () => {
         ...{ stack: "self", layer: 0, side, token },
         rows: side === "query" ? [token, token + 1] : [0, 3],
         columns: side === "key" ? [token, token + 1] : [0, 4],
+        excluded: [],
         series: [series([1]), series([0, 1]), series([0, 1], { how: "max" })],
       };
       const heats = await loadHeat(source, question, new AbortController().signal);
       expect(heats.map(({ values }) => values.join())).toEqual(expected);
     },
   );
+
+  it("are means over the queries that count", async () => {
+    const question: HeatQuestion = {
+      ...{ stack: "self", layer: 0, side: null, token: 0, series: [series([1])] },
+      ...{ rows: [0, 3], columns: [0, 4], excluded: [] },
+    };
+    const valuesOf = async (asked: HeatQuestion): Promise<string | undefined> =>
+      (await loadHeat(source, asked, new AbortController().signal))[0]?.values.join();
+    expect(await valuesOf({ ...question, excluded: [[2, 3]] })).toBe("105,106,107,108");
+    expect(await valuesOf({ ...question, excluded: [[0, 2]] })).toBe("120,121,122,123");
+  });
 
   it("have one colour per sign", () => {
     const { positive, negative } = PALETTES.light;

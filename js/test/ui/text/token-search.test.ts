@@ -1,15 +1,16 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { TokenList } from "../../../src/client/protocol";
+import type { Range } from "../../../src/client/protocol";
+import { type Countable, tokenAxis } from "../../../src/ui/axis";
 import { findTokens, nextMatch } from "../../../src/ui/text/token-search";
+import { tokensOf } from "../../builders";
 
 describe("finding", () => {
-  const tokens = (text: string[]): TokenList => ({ text, special: [], sequence: [] });
-  const texts = Array.from({ length: 131_072 }, (_, index) => `t${index}`);
-  const queries = tokens(texts);
+  const axisOf = (text: string[]): Countable => tokenAxis("key", tokensOf(text), [0, 1]);
+  const long = axisOf(Array.from({ length: 131_072 }, (_, index) => `t${index}`));
 
   it("searches a complete long text, or finds a token by number", () => {
-    const both = { queries, keys: queries };
+    const both = { query: long, key: long };
     expect(findTokens(both, "")).toBeNull();
     expect(findTokens(both, "t13107")?.indices).toEqual([13_107, 131_070, 131_071]);
     expect(findTokens(both, "#65536")).toEqual({ side: "query", indices: [65_536] });
@@ -24,19 +25,26 @@ describe("finding", () => {
     expect(nextMatch([], 0, 1)).toBe(-1);
   });
 
-  it("searches only the given ranges, such as one sentence of a pair", () => {
-    const both = { queries: tokens(["a", "b", "a"]), keys: tokens(["a", "a", "b"]) };
-    const within = (from: number, to: number) => ({
-      queries: [from, to] as [number, number],
-      keys: [from, to] as [number, number],
+  it("searches only tokens that windows can show, such as one sentence of a pair", () => {
+    const within = (...extent: Range) => ({
+      query: { ...axisOf(["a", "b", "a"]), extent },
+      key: { ...axisOf(["a", "a", "b"]), extent },
     });
-    expect(findTokens(both, "a", within(1, 3))).toEqual({ side: "query", indices: [2] });
-    expect(findTokens(both, "a", within(1, 2))).toEqual({ side: "key", indices: [1] });
-    expect(findTokens(both, "#0", within(1, 3))?.indices).toEqual([]);
+    expect(findTokens(within(1, 3), "a")).toEqual({ side: "query", indices: [2] });
+    expect(findTokens(within(1, 2), "a")).toEqual({ side: "key", indices: [1] });
+    expect(findTokens(within(1, 3), "#0")?.indices).toEqual([]);
+    // The first token of each side is hidden, and the second is only left out.
+    const hidden = { words: "", look: "hidden", flags: Uint8Array.of(1, 0, 0) } as const;
+    const struck = { words: "", look: "struck", flags: Uint8Array.of(0, 1, 0) } as const;
+    const { query, key } = within(0, 3);
+    const exclusions = [hidden, struck];
+    const both = { query: { ...query, exclusions }, key: { ...key, exclusions } };
+    expect(findTokens(both, "a")).toEqual({ side: "query", indices: [2] });
+    expect(findTokens(both, "b")).toEqual({ side: "query", indices: [1] });
   });
 
   it("matches whole tokens in quotes, and a space as a dot", () => {
-    const both = { queries: tokens(["·cat", "cats", "##cat"]), keys: tokens([]) };
+    const both = { query: axisOf(["·cat", "cats", "##cat"]), key: axisOf([]) };
     expect(findTokens(both, '"cat"')?.indices).toEqual([0, 2]);
     expect(findTokens(both, " CAT")?.indices).toEqual([0]);
   });

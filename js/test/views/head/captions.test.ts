@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import type { LeaveOut, Pins } from "../../../src/ui/axis";
+import type { Pins } from "../../../src/ui/axis";
 import {
   formatShare,
   formatWeight,
@@ -19,6 +19,7 @@ import type { LineOptions, Lines } from "../../../src/views/head/lines";
 import {
   clipWindow,
   type HeadState,
+  type LeaveOut,
   type Plan,
   planOf,
   topKAfter,
@@ -145,7 +146,7 @@ describe("keys that were not scored", () => {
 describe("the share of the weight that is drawn", () => {
   const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
   const shares = {
-    ...{ drawn: 0.71, leftOut: 0.2, otherPair: 0, outside: 0 },
+    ...{ drawn: 0.71, outside: 0, excluded: [0.2] },
   };
   /** Return the caption of a plot with the given options, properties of lines, and pins. */
   const drawn = (
@@ -171,11 +172,11 @@ describe("the share of the weight that is drawn", () => {
     "All lines drawn: 71% of the weight.": drawn({ topK: null }),
     "Weights of at least 0.002 drawn: >99% of the weight.": drawn(
       { topK: null },
-      { invisibleShare: 0.0002, shares: { ...shares, drawn: 0.9998, leftOut: 0 } },
+      { invisibleShare: 0.0002, shares: { ...shares, drawn: 0.9998, excluded: [0] } },
     ),
     "All lines drawn: 100% of the weight.": drawn(
       { topK: null },
-      { invisibleShare: 0.00005, shares: { ...shares, drawn: 0.99995, leftOut: 0 } },
+      { invisibleShare: 0.00005, shares: { ...shares, drawn: 0.99995, excluded: [0] } },
     ),
     "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
       drawn({ threshold: 0.01 }, { invisibleShare: 0.01, total: 394_752 }),
@@ -199,7 +200,7 @@ describe("the share of the weight that is drawn", () => {
     ),
     "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 42%.": drawn(
       { leaveOut: ["first"] },
-      { shares: { ...shares, leftOut: 0.4172 } },
+      { shares: { ...shares, excluded: [0.4172] } },
     ),
   });
 });

@@ -1,10 +1,11 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { TokenList } from "../../../src/client/protocol";
-import { leftOutKeys, pairMembers } from "../../../src/client/requests/strongest";
+import { SIDES } from "../../../src/ui/axis";
+import { selectionOf } from "../../../src/ui/view/record";
 import { type Lines, MAX_LINES } from "../../../src/views/head/lines";
-import type { Combine } from "../../../src/views/head/state";
-import { randomNumbers } from "../../builders";
+import { type Combine, type HeadState, planOf } from "../../../src/views/head/state";
+import { described, randomNumbers, stackOf, tokensOf } from "../../builders";
+import { HEAD_DEFAULTS } from "../../defaults";
 import { linesOf, marked, type Options, optionsOf, type Weights, weightsOf } from "./plots";
 
 // Weights of two heads for four tokens, as [query][key]. Every row sums to 1.
@@ -103,8 +104,12 @@ function expectLines(weights: Weights, options: Options): void {
     const differences = shown.map(([, , weight], i) => weight - (expectedSeries[i]?.[2] ?? NaN));
     expect(Math.max(...differences.map(Math.abs))).toBeLessThan(1e-6);
   });
-  for (const name of ["drawn", "leftOut", "otherPair", "outside"] as const)
-    expect(result.shares[name], name).toBeCloseTo(expected.shares[name] / expected.total, 5);
+  const { drawn, outside, excluded } = result.shares;
+  const { leftOut, otherPair, ...shares } = expected.shares;
+  const all = [shares.drawn, shares.outside, leftOut, otherPair].map((sum) =>
+    expect.closeTo(sum / expected.total, 5),
+  );
+  expect([drawn, outside, ...excluded]).toEqual(all);
   expect(result.invisibleShare).toBeCloseTo(expected.faint / expected.total, 6);
   expect(result.total).toBe(expected.numLines);
 }
@@ -150,17 +155,23 @@ describe("of more than 20,000 lines, the strongest over all heads are drawn", ()
 });
 
 it("left-out keys and texts of a pair are found by token", () => {
-  /** A special token, then a text with two tokens and a text with one token. */
-  const tokens: TokenList = {
-    text: ["[CLS]", "a", "b", "c"],
-    special: [0],
-    sequence: [null, 0, 0, 1],
+  // A special token, then a text with two tokens and a text with one token.
+  const tokens = tokensOf(["[CLS]", "a", "b", "c"], { special: [0], sequence: [null, 0, 0, 1] });
+  const stack = stackOf({ query_tokens: tokens });
+  const excluded = (changes: Partial<HeadState>) => {
+    const state = { ...HEAD_DEFAULTS, ...changes };
+    const { axes } = planOf(selectionOf(described(stack), state), state);
+    return SIDES.map((side) =>
+      axes[side].exclusions.map(({ words, flags }) => `${words} ${flags.join("")}`),
+    );
   };
-  expect([...leftOutKeys(tokens, ["special"])]).toEqual([1, 0, 0, 0]);
-  expect([...leftOutKeys(tokens, ["first"])]).toEqual([1, 0, 0, 0]);
-  expect([...leftOutKeys(tokens, [2, 99, -1])]).toEqual([0, 0, 1, 0]);
-  expect([...pairMembers(tokens, "a-b", "query")]).toEqual([0, 1, 1, 0]);
-  expect([...pairMembers(tokens, "a-b", "key")]).toEqual([0, 0, 0, 1]);
+  expect(excluded({ leave_out: ["special"] })).toEqual([[], ["special tokens 1000"]]);
+  expect(excluded({ leave_out: ["first"] })).toEqual([[], ["first token 1000"]]);
+  expect(excluded({ leave_out: [2, 99] })).toEqual([[], ["“b”, “#99” 0010"]]);
+  expect(excluded({ pair: "a-b", leave_out: [2] })).toEqual([
+    ["tokens outside sentence B 1001"],
+    ["“b” 0010", "tokens outside sentence B 1110"],
+  ]);
 });
 
 describe("the weight outside the window", () => {

@@ -3,7 +3,7 @@
 import type { Range, StackDescription } from "../../../src/client/protocol";
 import { combineHeads } from "../../../src/client/signs";
 import type { WeightBlock } from "../../../src/client/source";
-import { type LeaveOut, type Pins, tokenAxis } from "../../../src/ui/axis";
+import { type Exclusion, type Pins, tokenAxis } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { quantityOf } from "../../../src/ui/text/captions";
 import { selectionOf } from "../../../src/ui/view/record";
@@ -15,7 +15,13 @@ import {
   type Lines,
   type LinesPlan,
 } from "../../../src/views/head/lines";
-import { combineOf, type HeadState, type Plan, planOf } from "../../../src/views/head/state";
+import {
+  combineOf,
+  type HeadState,
+  type LeaveOut,
+  type Plan,
+  planOf,
+} from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
 import { HEAD_DEFAULTS } from "../../defaults";
 
@@ -74,10 +80,13 @@ function combinedLines(
 export function linesOf(weights: Weights, options: Options, noneChosen = false): Lines {
   const { queryWindow, keyWindow, leftOut, pairQueries, pairKeys } = options;
   const tokens = tokensOf(Array.from(leftOut, (_, i) => `t${i}`));
-  const filter = { leaveOut: [], pair: "all" } as const;
+  const otherText = (members: Uint8Array): Exclusion => {
+    return { words: "the other text", look: "muted", flags: members.map((member) => 1 - member) };
+  };
+  const struck: Exclusion = { words: "left out", look: "struck", flags: leftOut };
   const axes = {
-    query: { ...tokenAxis("query", tokens, queryWindow, filter), members: pairQueries },
-    key: { ...tokenAxis("key", tokens, keyWindow, filter), leftOut, members: pairKeys },
+    query: tokenAxis("query", tokens, queryWindow, [otherText(pairQueries)]),
+    key: tokenAxis("key", tokens, keyWindow, [struck, otherText(pairKeys)]),
   };
   const chosen = noneChosen ? [] : weights.heads;
   const stack = { normalized: weights.normalized };
