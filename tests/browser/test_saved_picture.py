@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbconvert import HTMLExporter, LatexExporter
+from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
@@ -184,15 +183,6 @@ def test_nbconvert_shows_pictures(
         for image in images.all():
             expect(image).to_be_visible()
         expect(page.get_by_text("<HeadView of")).to_be_hidden()
-
-
-@pytest.mark.slow
-def test_latex_has_the_pictures(executed: tuple[nbformat.NotebookNode, bool]) -> None:
-    body, resources = LatexExporter().from_notebook_node(executed[0])
-    names = re.findall(r"\\adjustimage\{[^}]*\}\{[^}]*\}\}\{([^}]+)\}", body)
-    assert len(names) == 2
-    for name in names:
-        assert resources["outputs"][name].startswith(b"\x89PNG")
 
 
 PAGE = "av.options.snapshot = 'page'\nview = av.HeadView(record, layer=1)\nview"

@@ -34,7 +34,6 @@ from collections.abc import Callable
 from attnviz.pages.html import get_still, replace_still
 from attnviz.pages.iframe import iframe
 from attnviz.pages.image import Drawing, draw_for_notebook
-from attnviz.pages.still_png import draw_still_png
 from attnviz.utils.bars import Output
 from attnviz.utils.host import ipython, warn_caller
 from attnviz.utils.progress import show_progress
@@ -139,11 +138,7 @@ def show_saved(output: Output, still: str, page: str | None = None, height: floa
         `_MAX_HEIGHT` are replaced with the nearest of these bounds.
     """
     text = f"{frame_saved(still)}{_INSTALL}{_SAVED_STYLE}"
-    data = {"text/html": text, "text/plain": "<saved picture of a live view>"}
-    # Hosts show the HTML. Formats without HTML, such as LaTeX, have the PNG.
-    if (png := draw_still_png(still)) is not None:
-        data["image/png"] = base64.b64encode(png).decode()
-    output.show(data, raw=True)
+    output.show({"text/html": text, "text/plain": "<saved picture of a live view>"}, raw=True)
     if page is not None:
         _show_frame(page, height)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import io
 import re
 import struct
-import sys
 import zlib
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,15 +12,12 @@ from xml.etree import ElementTree as ET
 import nbformat
 import numpy as np
 import pytest
-import resvg_py
 from nbclient import NotebookClient
 from numpy.typing import NDArray
-from PIL import Image
 
 import attnviz as av
 from attnviz.pages.picture import to_color_levels
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still
-from attnviz.pages.still_png import draw_still_png
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.options import Options
 from unit.records import given_record, vectors, words
@@ -259,46 +254,13 @@ def test_a_notebook_stores_what_the_option_says() -> None:
         ]
         assert "application/vnd.jupyter.widget-view+json" in widget
         for data, text in zip(saved, texts, strict=True):
-            is_picture = text == "attnviz-saved"
-            assert set(data) == {"text/html", "text/plain", *["image/png"] * is_picture}
+            assert set(data) == {"text/html", "text/plain"}
             assert text in data["text/html"]
         if saved:
             assert len(saved[0]["text/html"].encode()) < MAX_BYTES
         # Each cell runs the model once, and prints how often it has run in all cells so far.
         (printed,) = [output["text"] for output in cell["outputs"] if "text" in output]
         assert printed == f"{number}\n"
-
-
-def test_the_png_has_the_cells_the_labels_and_the_sentences_of_the_picture() -> None:
-    view = av.HeadView(given_record((2,)), layer=0)
-    still = view._still()
-    svg = base64.b64decode(re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', still)[0])
-    expected = pixels_of(bytes(resvg_py.svg_to_bytes(svg_string=svg.decode(), zoom=2)))
-    made = pixels_of(draw_still_png(still) or b"")
-    # The title is above the SVG and the description below it, each in dark letters.
-    top, left = 58, 24
-    height, width = expected.shape[:2]
-    for sentence in (made[24:top], made[top + height :]):
-        assert (sentence.min(axis=2) < 80).sum() > 500
-    drawn = made[top : top + height, left : left + width]
-    # Programs draw letters with different edges, and cells alike.
-    differs = np.abs(drawn - expected).max(axis=2) > 60
-    assert differs.mean() < 0.02
-    x, y, side = (
-        round(2 * float(svg_of(still).find(f"{SVG}image").attrib[name]))  # type: ignore[union-attr]
-        for name in ("x", "y", "width")
-    )
-    assert not differs[y + 3 : y + side - 3, x + 3 : x + side - 3].any()
-    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 3
-
-
-def pixels_of(image: bytes) -> NDArray[np.int16]:
-    return np.asarray(Image.open(io.BytesIO(image)).convert("RGB"), np.int16)
-
-
-def test_without_pillow_a_picture_has_no_png(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    assert draw_still_png(av.HeadView(given_record(), layer=0)._still()) is None
 
 
 def test_a_picture_that_fails_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
