@@ -53,7 +53,7 @@ export function described(...stacks: StackDescription[]): Description {
 export function pageOf(fields: Partial<PageData> = {}): PageData {
   const { blocks = [] } = fields;
   return {
-    ...{ format: 2, view: "head", state: {}, description: described() },
+    ...{ format: 1, view: "head", state: {}, description: described() },
     ...{ blocks, maps: [] },
     ...fields,
   };

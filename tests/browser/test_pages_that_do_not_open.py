@@ -100,7 +100,7 @@ def test_an_old_browser_shows_what_it_lacks_and_which_ones_work(
     [
         (lambda text: with_byte(text, 'id="attnviz-bundle">'), "could not open this page"),
         (lambda text: text.replace('"blocks"', '"blocks', 1), "in JSON at position"),
-        (lambda text: text.replace('"format":2', '"format":9'), "format 2 is supported. Copy"),
+        (lambda text: text.replace('"format":1', '"format":9'), "format 1 is supported. Copy"),
         (lambda text: text[: len(text) // 2], "the end of the file is missing"),
         (lambda text: text[: text.index('"blocks"')], "the end of the file is missing"),
         (lambda text: text[: text.index("page.opened")], "the end of the file is missing"),

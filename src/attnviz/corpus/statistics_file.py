@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,17 +31,11 @@ from attnviz.corpus.totals import (
     join_ranges,
 )
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
-from attnviz.utils.arguments import as_path, format_numbers, short_repr
+from attnviz.utils.arguments import as_path
 
 _KIND = "head statistics"
-_FORMAT = 4
-# Formats that can be read. Before format 4, scores had no baseline from the key. In format 2,
-# stacks of linear layers were left out.
-_READ_FORMATS = (2, 3, _FORMAT)
-_NO_KEY_BASELINE = (
-    "Some texts were measured by an earlier version, without the weight that the keys get from "
-    "other queries. Roles that an attention sink explains are only excluded by the other texts."
-)
+#: Version of the file format. Files with another version cannot be read.
+_FORMAT = 1
 _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
@@ -84,7 +78,7 @@ class _StackHeader:
     # First item of `KeptEdges.words`: distinct texts of the tokens near the edges. The other items
     # are the names in `classes`.
     words: tuple[str, ...]
-    linear: bool = False
+    linear: bool
 
 
 @dataclass(frozen=True)
@@ -180,15 +174,14 @@ def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | 
             f"path={str(path)!r} does not contain head statistics. Pass a file that "
             "HeadStatistics.save wrote."
         )
-    if header.get("format") not in _READ_FORMATS:
+    if header.get("format") != _FORMAT:
         raise ValueError(
-            f"path={str(path)!r} has format {short_repr(header.get('format'))}, but this version "
-            f"of attnviz reads formats {format_numbers(_READ_FORMATS)}. Update attnviz."
+            f"path={str(path)!r} has the format {header.get('format')!r}, but this version of "
+            f"attnviz reads {_FORMAT}. Measure the texts again, or load it with the version that "
+            "saved it."
         )
     try:
         read = msgspec.convert(header, _Header)
-        if read.format < 4:
-            read = replace(read, remarks=tuple(dict.fromkeys((*read.remarks, _NO_KEY_BASELINE))))
         return _totals(read, arrays), read.checkpoint
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}). Save it again.") from error
@@ -201,17 +194,11 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
     join_ranges(header.texts, [])
     # `settled` sets the attribute `KeptEdges.max_edges`, which is not in the file. It also sorts
     # the edges, which could have another order in the file.
-    baselines = NUM_BASELINES if header.format >= 4 else NUM_BASELINES - 1
-    stacks = {
-        stack.name: _stack(stack, arrays, baselines).settled(settings.edges)
-        for stack in header.stacks
-    }
+    stacks = {stack.name: _stack(stack, arrays).settled(settings.edges) for stack in header.stacks}
     return Totals(settings, stacks=stacks, **{name: getattr(header, name) for name in _OF_TOTALS})
 
 
-def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor], baselines: int) -> StackTotals:
-    """Return the totals of a stack. The file has this number of baselines of each score."""
-
+def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTotals:
     def read(key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
         """Return the array `key` of the stack that `header` describes.
 
@@ -253,11 +240,7 @@ def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor], baselines: 
         (header.words, *header.classes.values()),
     )
     scores = {
-        # A missing baseline is not defined in any text: all of its sums are 0.
-        score: np.pad(
-            read(f"scores/{index}", np.float64, 1 + baselines, 4, num_heads),
-            [(0, NUM_BASELINES - baselines), (0, 0), (0, 0)],
-        )
+        score: read(f"scores/{index}", np.float64, 1 + NUM_BASELINES, 4, num_heads)
         for index, score in enumerate(header.scores)
     }
     return StackTotals(

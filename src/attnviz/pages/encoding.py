@@ -40,7 +40,7 @@ from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import Packer, packed
 from attnviz.pages.picture import pool_maps
 from attnviz.pages.rows import Rows, concatenate_rows, encode_rows, select_rows
-from attnviz.pages.vectors import encode_vectors, encode_without_weights, size_of_vectors
+from attnviz.pages.vectors import encode_vectors, size_of_vectors
 from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
@@ -276,8 +276,7 @@ def _embed_rows(
         }
         for name, (mass, sum_of_all) in masses.items()
     }
-    saved = {"saved": encode_without_weights(record)} if level == 0 else {}
-    return {"blocks": blocks, "maps": maps, "embedded": embedded, **saved}
+    return {"blocks": blocks, "maps": maps, "embedded": embedded}
 
 
 def _select_in_layer(

@@ -40,7 +40,7 @@ from attnviz.utils.progress import part_of, show_progress
 Embedded = Literal["weights", "vectors", "scores"]
 
 #: Version of the format of the data in a page. The code of the page checks it.
-FORMAT = 2
+FORMAT = 1
 # Number of decimal places of scores in a page. A view shows fewer.
 _SCORE_DIGITS = 6
 # Scores are numbers by which a page can order heads, such as the weight on the previous token. They

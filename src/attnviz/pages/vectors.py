@@ -2,8 +2,7 @@
 
 Queries and keys together are called vectors. The page contains them in the form of a saved record
 (`attnviz.record.storage.schema`): a header, which is JSON, and named arrays.
-``js/src/client/page/vectors.ts`` computes logits and weights from them, and `attnviz.load` reads
-them (`attnviz.record.storage.page_file`).
+``js/src/client/page/vectors.ts`` computes logits and weights from them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 
 from attnviz.pages import limits
 from attnviz.pages.packing import packed
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
     Bias,
@@ -126,26 +125,6 @@ def encode_chosen(record: AttentionRecord) -> dict[str, Any]:
     return {"chosen": _encode_saved(header, arrays)}
 
 
-def encode_without_weights(record: AttentionRecord) -> dict[str, Any]:
-    """Encode a saved record that has weights, without the weights, as in `encode_vectors`.
-
-    A page with all weights contains the result in addition to the weights, so that `attnviz.load`
-    can create a record from the page. The only arrays are the gates of heads.
-    """
-    zero = torch.zeros(1, 1, 1)
-    stacks = {}
-    for name, stack in record.stacks.items():
-        sides = len(stack.query_tokens), len(stack.key_tokens)
-        zeros = {
-            layer: StoredWeights(zero.expand(stack.num_heads(layer), *sides))
-            for layer in stack.layers
-        }
-        stacks[name] = _with_layers(stack, zeros)
-    header, arrays = record_to_arrays(_without_images(record, stacks))
-    gates = {name: array for name, array in arrays.items() if name.endswith("/gates")}
-    return _encode_saved(header, gates)
-
-
 def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:
     """Return the size in bytes of the arrays of `encode_vectors` before compression.
 
@@ -237,7 +216,7 @@ def _record_for_page(
     stacks = {
         name: _with_layers(record.stack(name), of_stack) for name, of_stack in of_stacks.items()
     }
-    return _without_images(record, stacks)
+    return AttentionRecord(stacks, model=record.model, notes=record.notes, classes=record.classes)
 
 
 def _mask_for_page(mask: Mask, pairs: tuple[int, int]) -> Mask:
@@ -247,19 +226,6 @@ def _mask_for_page(mask: Mask, pairs: tuple[int, int]) -> Mask:
     if isinstance(mask, BandMask | PackedMask):
         return mask
     return PackedMask.pack(mask.all_allowed(*pairs))
-
-
-def _without_images(
-    record: AttentionRecord, stacks: Mapping[str, AttentionStack]
-) -> AttentionRecord:
-    """Return a record with `stacks`, and with the model name, notes and classes of `record`.
-
-    The result has no images. If `record` has images, a note says that they are missing.
-    """
-    notes = ["The images were not read from the page."] if record.images else []
-    return AttentionRecord(
-        stacks, model=record.model, notes=[*record.notes, *notes], classes=record.classes
-    )
 
 
 def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:

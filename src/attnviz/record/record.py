@@ -26,7 +26,6 @@ from attnviz.record.notes import kind_of
 from attnviz.record.sources import Sources, find_sources
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
-from attnviz.record.storage.page_file import is_page, read_page
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.record.storage.schema import FORMAT, parts_from_arrays, record_to_arrays
 from attnviz.record.storage.spool import INDEX, read_folder
@@ -810,23 +809,17 @@ def derive_record(
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
     """Load a saved record.
 
-    The arrays of a file or folder are memory-mapped: they are read from the disk when they are
-    used. An exported page is read into memory as a whole.
+    The arrays are memory-mapped: they are read from the disk when they are used.
 
     Parameters
     ----------
     path : path-like
-        File that `AttentionRecord.save` wrote, folder that ``attnviz.extract(..., spool=folder)``
-        created, or exported page that the method `save` of a view wrote, such as ``"x.html"``. A
-        page can be loaded if it contains queries and keys, as pages of neuron views do, or all
-        weights. It cannot be loaded if it contains only the strongest keys of each query, as pages
-        of long texts do. Save a view with ``precision="exact"`` to be able to load its page. In a
-        page, all weights are rounded to one byte, and queries and keys of long texts may be rounded
-        to float16. A note of the record then states the largest error of the weights.
+        File that `AttentionRecord.save` wrote, or folder that
+        ``attnviz.extract(..., spool=folder)`` created.
     verify : bool, default False
         Whether to read all arrays and compare them with the checksum in the file. If False, this is
         done only if the arrays have at most 16 MB in total. The header, which contains the tokens,
-        is always compared. A page is always checked completely.
+        is always compared.
 
     Returns
     -------
@@ -850,12 +843,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     """
     location = as_path("path", path, "file or folder")
     location = location.parent if location.name == INDEX else saved_file(location)
-    page = is_page(location)
-    if page:
-        header, arrays = read_page(location)
-    else:
-        read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir can raise OSError
-        header, arrays = read(location, verify=verify)
+    read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir can raise OSError
+    header, arrays = read(location, verify=verify)
     if "kind" in header:
         raise ValueError(
             f"path={str(path)!r} contains {header['kind']}, not a record. Load it with "
@@ -873,6 +862,5 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
-    if not page:
-        record.mapped_files = list_mapped_files(location)
+    record.mapped_files = list_mapped_files(location)
     return record

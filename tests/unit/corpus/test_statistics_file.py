@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_array_equal
 
 import attnviz
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
-from attnviz.record.tokens import Tokens
 from unit.records import given_record, shares
 
 
@@ -120,58 +118,9 @@ def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
         write_arrays(tmp_path / "file", fewer, arrays)
         with pytest.raises(ValueError, match="is damaged"):
             HeadStatistics.load(tmp_path / "file")
-    write_arrays(tmp_path / "file", {**header, "format": 5}, arrays)
-    with pytest.raises(ValueError, match="has format 5, but this version of attnviz reads"):
+    write_arrays(tmp_path / "file", {**header, "format": 2}, arrays)
+    with pytest.raises(ValueError, match="has the format 2, but this version of attnviz reads 1"):
         HeadStatistics.load(tmp_path / "file")
-
-
-def without_key_baseline(arrays: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the arrays of a file as in formats before 4."""
-    return {
-        name: array[:3].clone() if "/scores/" in name else array for name, array in arrays.items()
-    }
-
-
-def test_a_file_of_format_3_can_be_continued(tmp_path: Path) -> None:
-    """Old texts have no baseline from the key, so roles are tested with it in new texts."""
-    weights = np.tri(6, dtype=np.float32) * 0.1 / np.arange(1, 7, dtype=np.float32)[:, None]
-    weights[:, 0] += 0.9
-    words = Tokens.of(["O", "scar", " a", " b", " c", " d"])
-    record = AttentionRecord.from_weights([weights[None]], words)
-    whole = HeadStatistics()
-    for _ in range(20):
-        whole.add(record)
-    part = HeadStatistics()
-    for _ in range(8):
-        part.add(record)
-    header, arrays = read_arrays(part.save(tmp_path / "new"))
-    write_arrays(tmp_path / "old", {**header, "format": 3}, without_key_baseline(arrays))
-    old = HeadStatistics.load(tmp_path / "old")
-    assert old.roles().names == [["subword joiner"]]
-    assert any("measured by an earlier version" in note for note in old.notes)
-    for _ in range(12):
-        old.add(record)
-    assert old.roles().names == whole.roles().names == [["first token"]]
-    assert_array_equal(old.stack().mean("same word"), whole.stack().mean("same word"))
-    assert old.stack().sampled(0, 0) == whole.stack().sampled(0, 0)
-    again = HeadStatistics.load(old.save(tmp_path / "again"))
-    assert again.roles().names == [["first token"]]
-    assert again.notes == old.notes
-
-
-def test_a_file_of_format_2_has_no_linear_layers(file: Path, tmp_path: Path) -> None:
-    header, arrays = read_arrays(file)
-    arrays = without_key_baseline(arrays)
-    stacks = [
-        {name: value for name, value in stack.items() if name != "linear"}
-        for stack in header["stacks"]
-    ]
-    write_arrays(tmp_path / "old", {**header, "format": 2, "stacks": stacks}, arrays)
-    old, new = HeadStatistics.load(tmp_path / "old"), HeadStatistics.load(file)
-    assert old.stack_names == new.stack_names
-    assert not any(old.stack(name).linear for name in old.stack_names)
-    for name in old.stack_names:
-        assert_array_equal(old.stack(name).offsets(0), new.stack(name).offsets(0))
 
 
 def test_changing_the_file_does_not_change_loaded_statistics(file: Path, tmp_path: Path) -> None:

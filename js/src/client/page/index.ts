@@ -46,7 +46,7 @@ import {
  * the page that contains base64 (see `texts.ts`).
  */
 export interface PageData {
-  format: 2;
+  format: 1;
   view: string;
   /** Values of the view's traits (its settings and selections) at the time of the export. */
   state: Record<string, unknown>;
@@ -64,9 +64,8 @@ export interface PageData {
   /** Scores of all heads, with one entry for each stack and each measure (`pattern`). */
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /**
-   * Saved record, with which `attnviz.load` restores the record from the page. Its `arrays` have the
-   * queries and keys, or are empty if the page contains weights instead. Omitted if the page contains
-   * only the strongest weights.
+   * Saved record, whose `arrays` have the queries and keys. Omitted if the page contains weights
+   * instead.
    */
   saved?: SavedRecord;
   /**

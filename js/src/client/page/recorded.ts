@@ -45,7 +45,7 @@ export interface RecordedReply {
 
 /** Data of a page that is a list of recorded replies. */
 export interface RecordedPage {
-  format: 2;
+  format: 1;
   description: object;
   replies: RecordedReply[];
 }

@@ -7,8 +7,8 @@ import { fromBase64, inflate } from "../codec";
 
 /** @throws Error if this bundle does not support the format of a page's data. */
 export function checkFormat({ format }: { format: number }): void {
-  if (format !== 2) {
-    throw new Error(`The page’s data have format ${format}, but only format 2 is supported.`);
+  if (format !== 1) {
+    throw new Error(`The page’s data have format ${format}, but only format 1 is supported.`);
   }
 }
 

@@ -26,7 +26,7 @@ it("a page shows nothing after it has ended", async () => {
       }),
   });
   const root = mount(null);
-  const end = view.openPage(root, { format: 2, view: "small", state: {} } as PageData);
+  const end = view.openPage(root, { format: 1, view: "small", state: {} } as PageData);
   onTestFinished(end);
   expect(root.querySelector("p")?.textContent).toBe("not yet");
   const frames = vi.spyOn(globalThis, "requestAnimationFrame");

@@ -66,7 +66,7 @@ function ofText(name: string, text: number): Promise<Reply> {
 
 export function pageTransport(): RecordedTransport {
   const { description, page: replies } = FIXTURE;
-  return new RecordedTransport({ format: 2, description, replies });
+  return new RecordedTransport({ format: 1, description, replies });
 }
 
 export type Setup = ViewSetup<AtlasState>;

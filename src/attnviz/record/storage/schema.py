@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
 
 #: Version of the file format. Files with another version cannot be loaded.
-FORMAT = 3
+FORMAT = 1
 
 _COMPUTED_KINDS: dict[str, type[ComputedAttention]] = {
     cls.kind: cls
@@ -66,15 +66,15 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         "format": FORMAT,
         "model": record.model,
         "notes": list(record.notes),
-        **({"note_kinds": kinds} if kinds else {}),
-        **({"classes": msgspec.to_builtins(record.classes)} if record.classes else {}),
+        "note_kinds": kinds,
+        "classes": msgspec.to_builtins(record.classes),
         "stacks": [
             {
                 "name": name,
                 "normalized": stack.normalized,
                 "signed": stack.signed,
                 "measure": stack.measure,
-                **({"changed": stack.changed} if stack.changed else {}),
+                "changed": stack.changed,
                 "query_tokens": msgspec.to_builtins(stack.query_tokens),
                 "key_tokens": None
                 if stack.key_tokens is stack.query_tokens
@@ -131,7 +131,7 @@ def parts_from_arrays(header: _Header, arrays: _Arrays) -> RecordParts:
             normalized=bool(fields["normalized"]),
             signed=bool(fields["signed"]),
             measure=fields["measure"],
-            changed=fields.get("changed", ""),
+            changed=fields["changed"],
             gates={
                 number: gates.float()
                 for number in layers
@@ -139,14 +139,13 @@ def parts_from_arrays(header: _Header, arrays: _Arrays) -> RecordParts:
             },
         )
     notes = msgspec.convert(header["notes"], list[str])
-    # Files of earlier versions have no kinds.
-    kinds = msgspec.convert(header.get("note_kinds", {}), dict[str, NoteKind])
+    kinds = msgspec.convert(header["note_kinds"], dict[str, NoteKind])
     return {
         "stacks": stacks,
         "model": header["model"],
         "notes": [Note(note, kinds.get(note, "")) for note in notes],
         "images": [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))],
-        "classes": msgspec.convert(header.get("classes", []), list[Candidate]),
+        "classes": msgspec.convert(header["classes"], list[Candidate]),
     }
 
 

@@ -50,7 +50,7 @@ export const PCA = {
 export function page(replies: RecordedReply[] = []): RecordedTransport {
   const description = described(stackOf({ causal: true }));
   const data: RecordedPage & { description: typeof description } = {
-    format: 2,
+    format: 1,
     description,
     replies: [...replies, ...structuredClone(FIXTURE.page.replies)],
   };
