@@ -331,7 +331,7 @@ _DISPLAYS = ContextVar("_DISPLAYS", default=True)
 def nothing_displayed() -> Iterator[None]:
     """Prevent `show_*` functions in the ``with`` block from displaying the views that they return.
 
-    The command line uses this context manager.
+    A script that shows many views uses this context manager.
     """
     before = _DISPLAYS.set(False)
     try:
