@@ -1,4 +1,4 @@
-"""`head_statistics` computes scores and roles ("induction", ...), and resumes a checkpoint."""
+"""`head_statistics` computes scores and roles ("induction", ...), and names texts with errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from numpy.testing import assert_allclose
 
 import attnviz
 from attnviz import HeadStatistics, head_statistics
-from attnviz.corpus.measuring import measure_stacks
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES
 from models.make_models import make_model
@@ -120,74 +119,36 @@ def assert_same_means(one: HeadStatistics, other: HeadStatistics) -> None:
 TEXTS: Sequence[Any] = [*SENTENCES, "", *SENTENCES[::-1], None, *SENTENCES]
 
 
-def test_an_error_in_a_text_keeps_the_results_and_names_the_text(
-    tmp_path: Path, tiny_bert: tuple[Any, Any]
-) -> None:
+def test_an_error_names_the_text(tiny_bert: tuple[Any, Any]) -> None:
     model, tokenizer = tiny_bert
-    options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 2}
-    path = tmp_path / "checkpoint.safetensors"
-    whole = head_statistics(model, TEXTS, **options)
     with pytest.raises(TypeError, match=r"texts\[8\]: "):
-        head_statistics(model, [*TEXTS[:8], 3.5, *TEXTS[9:]], checkpoint=path, **options)
-    assert HeadStatistics.load(path).texts >= 1
-    again = head_statistics(model, TEXTS, checkpoint=path, resume=True, **options)
-    assert again.texts == whole.texts == 12
-    assert again.num_skipped == 2
-    assert_same_means(again, whole)
+        head_statistics(
+            model, [*TEXTS[:8], 3.5, *TEXTS[9:]], tokenizer=tokenizer, batch_size=2, progress=False
+        )
 
 
-def test_an_interrupted_run_continues_with_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_bert: tuple[Any, Any]
-) -> None:
-    model, tokenizer = tiny_bert
-    path = tmp_path / "checkpoint.safetensors"
-    added: list[Any] = []
-
-    def interrupted(texts: Any, **options: Any) -> Any:
-        if len(added) >= 5:
-            raise KeyboardInterrupt
-        added.extend(texts)
-        return measure_stacks(texts, **options)
-
-    options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
-    with monkeypatch.context() as patch:
-        patch.setattr("attnviz.corpus.accumulator.measure_stacks", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            head_statistics(model, TEXTS, **options)
-    assert HeadStatistics.load(path).texts == len(added) < 10
-    with pytest.raises(FileExistsError, match="Pass resume=True to continue it"):
-        head_statistics(model, TEXTS, **options)
-    result = head_statistics(model, TEXTS, resume=True, **options)
-    whole = head_statistics(model, TEXTS, tokenizer=tokenizer, progress=False)
-    assert_same_means(result, whole)
-    # Resume a checkpoint that already has all texts.
-    assert head_statistics(model, TEXTS, resume=True, **options).texts == 12
-
-
-def test_a_checkpoint_with_other_settings_is_refused(
+def test_saved_parts_add_up_and_other_weights_are_refused(
     tmp_path: Path, tiny_bert: tuple[Any, Any]
 ) -> None:
     model, tokenizer = tiny_bert
-    path = tmp_path / "checkpoint.safetensors"
-    options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
-    head_statistics(model, SENTENCES, **options)
-    options["resume"] = True
+    options: Any = {"tokenizer": tokenizer, "progress": False}
+    whole = head_statistics(model, TEXTS, **options)
+    first, second = (
+        HeadStatistics.load(
+            head_statistics(model, TEXTS, part=(number, 2), **options).save(tmp_path / f"{number}")
+        )
+        for number in range(2)
+    )
+    both = first + second
+    assert both.texts == whole.texts == 12
+    assert both.num_skipped == 2
+    assert_same_means(both, whole)
     other = make_model("bert")
     with torch.no_grad():
         # The weights of the other model differ in a single number.
         next(iter(other.parameters()))[1, 1] += 1
-    with pytest.raises(ValueError, match="weights of the model is "):
-        head_statistics(other, SENTENCES, **options)
-    with pytest.raises(ValueError, match="made with different texts"):
-        head_statistics(model, SENTENCES[::-1], **options)
-    with pytest.raises(ValueError, match=r"layers is .* in the file but"):
-        head_statistics(model, SENTENCES, **{**options, "layers": [0]})
-    HeadStatistics().save(path)
-    with pytest.raises(ValueError, match="contains statistics that are not a checkpoint"):
-        head_statistics(model, SENTENCES, **options)
-    path.write_text("nothing")
-    with pytest.raises(ValueError, match="is damaged or is not a saved record"):
-        head_statistics(model, SENTENCES, **options)
+    with pytest.raises(ValueError, match="differ in weights of the model"):
+        first + head_statistics(other, TEXTS, part=(1, 2), **options)
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2", "gpt_oss"])

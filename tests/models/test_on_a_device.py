@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import attnviz as av
 from attnviz import analysis
-from attnviz.corpus.checkpoint import weights_hash
+from attnviz.corpus.head_statistics import weights_hash
 from attnviz.interventions import runner
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.linear import LinearAttention

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -35,8 +34,6 @@ def show_atlas_view(
     keep_edges: int = 100,
     seed: int = 0,
     part: tuple[int, int] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
     engine: Any = None,
     progress: bool = True,
     **traits: Any,
@@ -56,7 +53,7 @@ def show_atlas_view(
     texts : sequence, datasets.Dataset or DataFrame, optional
         Texts that the model reads, as for `attnviz.head_statistics`.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
-    seed, part, checkpoint, resume, engine, progress : optional
+    seed, part, engine, progress : optional
         As for `attnviz.head_statistics`.
     keep_edges : optional
         Number of edges of each head. It is passed to `attnviz.head_statistics` as `edges`. The name

@@ -2,14 +2,16 @@
 
 The function reads texts with the model. For each text this gives a record, which has the attention
 in the text. The records are added to an `Accumulator`, which has sums over texts and keeps no
-records. Therefore texts can be added in several calls (the arguments `part` and `resume`), or by
+records. Therefore texts can be added in several calls (the argument `part`), or by
 actors (processes of the framework Ray) whose sums are merged.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +24,6 @@ import torch
 from attnviz.analysis.measures import Measure, own_measures, register_all
 from attnviz.corpus.accumulator import Accumulator
 from attnviz.corpus.batches import BatchSize, checked_batch_size
-from attnviz.corpus.checkpoint import Checkpoint, weights_hash
 from attnviz.corpus.checks import listed_records
 from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.on_ray import (
@@ -40,6 +41,7 @@ from attnviz.corpus.texts import Texts
 from attnviz.corpus.totals import Settings, Totals
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.models import load, name_of
+from attnviz.extraction.modules import plain_numbers
 from attnviz.extraction.options import Layers, RecordOptions, read_capture_options
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.record.record import AttentionRecord, derive_record
@@ -58,10 +60,8 @@ _MAX_COUNTED_TEXTS = 2_000
 # Arguments of `head_statistics` that can be passed, besides `model`, if `model` is a record or a
 # list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
-# Arguments of `head_statistics` that must be the same in a call that continues from a checkpoint.
-# The file stores their values for this comparison. `Checkpoint` also compares other arguments, such
-# as `seed`, which are part of the statistics in the file.
-_SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
+# Number of entries of a parameter that `weights_hash` copies to the CPU at once.
+_ENTRIES_PER_COPY = 1 << 20
 
 
 @short_refusals
@@ -83,8 +83,6 @@ def head_statistics(
     edges: int = 100,
     seed: int = 0,
     part: tuple[int, int] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
     engine: Any = None,
     progress: bool = True,
 ) -> HeadStatistics:
@@ -140,13 +138,6 @@ def head_statistics(
         Part of the texts to read, for example in one job of a job array. ``(3, 16)`` divides the
         texts into 16 parts, numbered from 0 to 15, and reads part 3. Pass all texts to every job.
         The sum (``+``) of the statistics of all parts is the statistics of all texts.
-    checkpoint : path-like, optional
-        File to which the statistics are saved: at the beginning, about every 30 seconds, after the
-        last text, and after an error or interrupt. Without this argument, an error or interrupt
-        loses all statistics.
-    resume : bool, default False
-        Whether to continue from the file `checkpoint` if it exists. If False, an existing file
-        raises FileExistsError.
     engine : {None, "ray"} or RayEngine
         Where the model runs. None runs the model in this process, or on Ray if `texts` is a Ray
         dataset. "ray" or an `attnviz.corpus.RayEngine` runs the model in Ray actors (see
@@ -166,13 +157,9 @@ def head_statistics(
     ------
     TypeError, ValueError
         If an argument has a wrong type or value, or does not fit the others. If a text cannot be
-        read, the error names this text. If `checkpoint` belongs to another model, other texts or
-        other arguments, the error says which of them differs. Also if all texts are empty or too
-        long for the model.
-    FileExistsError
-        If the file `checkpoint` exists and `resume` is False.
+        read, the error names this text. Also if all texts are empty or too long for the model.
     MemoryError, OSError
-        If `attnviz.extract` raises this error for a text, or if `checkpoint` cannot be written.
+        If `attnviz.extract` raises this error for a text.
     ImportError
         If the model should run on Ray, but Ray is not installed.
 
@@ -211,8 +198,6 @@ def head_statistics(
         accumulator = Accumulator(Totals(settings), "records")
         selected = (_selected(record, layers, name) for record in records)
         return _result(accumulator, _add_records(accumulator, inputs, selected), len(records))
-    if resume and checkpoint is None:
-        raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
     ray_engine = resolve_engine(engine, texts)
     inputs = _Inputs.of(
         to_table(texts) if is_dataset(texts) else texts, columns, parse, column, target
@@ -233,24 +218,39 @@ def head_statistics(
         weights_hash(loaded.model) if in_memory else "",
     )
     count = len(inputs.texts)
-    saver = None
-    if checkpoint is not None:
-        same = {argument: short_repr(given.get(argument)) for argument in _SAME_ARGUMENTS}
-        saver = Checkpoint(checkpoint, same, inputs.of_text, count, resume=resume)
-        totals = saver.restored(totals)
-    of_part = _part_indices(part, count)
-    accumulator, unread = Accumulator(totals, "texts"), totals.unread(of_part)
+    indices = _part_indices(part, count)
+    accumulator = Accumulator(totals, "texts")
     if ray_engine is None:
-        steps = _add_texts(accumulator, work.with_model(loaded), unread)
+        steps = _add_texts(accumulator, work.with_model(loaded), indices)
     else:
-        steps = _add_on_ray(accumulator, work, unread, ray_engine)
-    statistics = _result(accumulator, steps, len(of_part), saver)
+        steps = _add_on_ray(accumulator, work, list(indices), ray_engine)
+    statistics = _result(accumulator, steps, len(indices))
     if not statistics.texts:
         raise ValueError(
             f"texts: all {count} are empty or too long for the model. Pass texts that contain "
             "words, or truncation=True."
         )
     return statistics
+
+
+def weights_hash(model: torch.nn.Module) -> str:
+    """Return a hash of the weights of a model as a string of 16 hexadecimal digits.
+
+    The hash depends on the name, the shape and all entries of each parameter, as float32. For a
+    parameter whose values cannot be read, such as one on the meta device, it depends only on the
+    name and the shape. Computing the hash takes about as long as a forward of a short text.
+    """
+    code = hashlib.blake2b(digest_size=8)
+    for name, parameter in sorted(model.named_parameters()):
+        code.update(f"{name} {tuple(parameter.shape)}".encode())
+        numbers = plain_numbers(parameter)
+        if numbers is None:
+            continue
+        checksum = 0
+        for part in numbers.reshape(-1).split(_ENTRIES_PER_COPY):
+            checksum = zlib.crc32(part.cpu().float().numpy(), checksum)
+        code.update(checksum.to_bytes(4, "little"))
+    return code.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -284,16 +284,6 @@ class _Inputs:
         parses = _read_parses(parse, all_texts)
         return cls(all_texts, TextColumns(columns, all_texts), parses, target)
 
-    def of_text(self, index: int) -> dict[str, Any]:
-        """Return the text and its column values, parse and target.
-
-        The keys are the names of the arguments of `head_statistics`. The parse is None if no parses
-        were passed, and the target is None if no targets were passed.
-        """
-        return {"texts": self.texts[index], **self.classes_of(index)} | {
-            "target": None if self.target is None else self.target[index]
-        }
-
     def classes_of(self, index: int) -> dict[str, Any]:
         """Return the column values and the parse of a text, as arguments of `Accumulator.add`."""
         parse = None if self.parses is None else self.parses[index]
@@ -317,30 +307,14 @@ class _Work:
         return replace(self, model=loaded, options=options)
 
 
-def _result(
-    accumulator: Accumulator,
-    steps: Iterable[None],
-    total: int,
-    saver: Checkpoint | None = None,
-) -> HeadStatistics:
+def _result(accumulator: Accumulator, steps: Iterable[None], total: int) -> HeadStatistics:
     """Run `steps`, which add texts to the accumulator, and return the statistics.
 
-    `total` is the number of texts to read, including those that were added in earlier calls. If
-    `saver` is not None, save the statistics during the steps and at the end, also after an error or
-    interrupt.
+    `total` is the number of texts to read.
     """
-    try:
-        for _ in chain([None], steps):
-            report("texts", accumulator.totals.num_added, total, "text")
-            if saver is not None:
-                saver.save_if_due(accumulator.totals)
-    finally:
-        # If a text caused an error, the texts before it are added.
-        try:
-            accumulator.result()
-        finally:
-            if saver is not None:
-                saver.save(accumulator.totals)
+    for _ in chain([None], steps):
+        report("texts", accumulator.totals.num_added, total, "text")
+    accumulator.result()
     report("texts", accumulator.totals.num_added, total, "text")
     return HeadStatistics.of_totals(accumulator.totals)
 

@@ -361,7 +361,7 @@ class HeadStatistics:
             If the file is damaged, does not contain statistics, or has a format that this version
             of attnviz does not read.
         """
-        totals, _ = read_totals(path)
+        totals = read_totals(path)
         return cls.of_totals(totals)
 
     def to_pandas(self) -> pd.DataFrame:

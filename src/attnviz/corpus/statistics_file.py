@@ -1,7 +1,6 @@
 """Files of head statistics in the safetensors format, which has named arrays and a JSON header.
 
-A file has `Totals`, the sums over the texts of a corpus. A checkpoint of `head_statistics`, from
-which a later call continues, is such a file with a description of the call that wrote it.
+A file has `Totals`, the sums over the texts of a corpus.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. An edge is a pair of
 a query and a key with its weight. A system of classes, such as parts of speech, assigns at most one
@@ -83,11 +82,7 @@ class _StackHeader:
 
 @dataclass(frozen=True)
 class _Header:
-    """Header of a file: its format, the attributes of `Totals` without arrays, and `checkpoint`.
-
-    `checkpoint` describes the call of `head_statistics` that wrote the file as its checkpoint. It
-    is None in other files.
-    """
+    """Header of a file: its format, and the attributes of `Totals` without arrays."""
 
     format: int
     settings: _SettingsHeader
@@ -99,16 +94,12 @@ class _Header:
     too_long: _Count
     remarks: tuple[str, ...]
     stacks: tuple[_StackHeader, ...]
-    checkpoint: dict[str, Any] | None
 
 
-def write_totals(
-    path: str | os.PathLike[str], totals: Totals, checkpoint: Mapping[str, Any] | None = None
-) -> Path:
+def write_totals(path: str | os.PathLike[str], totals: Totals) -> Path:
     """Write totals to a file, and return the path of the file.
 
-    If the file is a checkpoint, `checkpoint` describes the call of `head_statistics` that writes
-    it. An existing file is replaced atomically, so that an interrupt does not damage it.
+    An existing file is replaced atomically, so that an interrupt does not damage it.
     """
     stacks = totals.settled().stacks
     header = {
@@ -129,7 +120,6 @@ def write_totals(
             }
             for name, stack in stacks.items()
         ],
-        "checkpoint": checkpoint,
     }
     arrays = {
         f"{name}/{key}": _stored(values)
@@ -162,8 +152,8 @@ def _stored(values: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(np.require(signed, requirements=["C", "W"]))
 
 
-def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | None]:
-    """Return the totals in a file, and the attribute `checkpoint` of its header (`_Header`).
+def read_totals(path: str | os.PathLike[str]) -> Totals:
+    """Return the totals in a file.
 
     Raise FileNotFoundError if the file does not exist. Raise ValueError if it is damaged, has no
     head statistics, or was written by a version of attnviz with another format.
@@ -181,8 +171,7 @@ def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | 
             "saved it."
         )
     try:
-        read = msgspec.convert(header, _Header)
-        return _totals(read, arrays), read.checkpoint
+        return _totals(msgspec.convert(header, _Header), arrays)
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}). Save it again.") from error
 

@@ -291,12 +291,6 @@ class Totals:
         """Number of texts that were read or left out."""
         return sum(stop - start for start, stop in self.texts)
 
-    def unread(self, indices: range) -> list[int]:
-        """Return those of `indices` whose texts were neither read nor left out."""
-        added = [np.arange(start, stop) for start, stop in self.texts]
-        unread: list[int] = np.setdiff1d(indices, np.concatenate([[], *added])).tolist()
-        return unread
-
     def settled(self) -> Totals:
         """Return the same totals with the edges of each stack joined (`StackTotals.settled`)."""
         stacks = {name: stack.settled(self.settings.edges) for name, stack in self.stacks.items()}

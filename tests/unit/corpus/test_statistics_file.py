@@ -112,7 +112,7 @@ def test_arrays_of_another_length_are_refused(file: Path, tmp_path: Path) -> Non
 def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
     header, arrays = read_arrays(file)
     for key in header:
-        if key in ("checkpoint", "kind", "format"):
+        if key in ("kind", "format"):
             continue
         fewer = {name: value for name, value in header.items() if name != key}
         write_arrays(tmp_path / "file", fewer, arrays)
