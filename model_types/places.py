@@ -39,6 +39,7 @@ from model_types.reference import draw_the_same, run
 from model_types.shrink import merged
 
 _PATCH = re.compile(r"(?:(\d+): )?(\d+),(\d+)")
+_STEPS = re.compile(r"(?:x(\d+) )?(\d+)(?:-(\d+))?")
 _TIME = re.compile(r"(?:(\d+): )?(\d+\.\d+)s")
 # Part of the notes on tokens without a place.
 _NO_PLACE = re.compile(r"have no (rows and columns|times|steps)")
@@ -141,7 +142,9 @@ class _Trial:
         images, and the shares of the height and of the width (or of the seconds) that the part
         covers, each as a pair (start, end) from 0 to 1, and the seed of the change.
     seconds : float or None
-        Duration of the sound. None for images.
+        Duration of the sound. None for images and series.
+    steps : int or None
+        Number of steps of the time series. None for images and sounds.
     processor : object or None
         Processor that made the inputs.
     local : bool
@@ -152,6 +155,7 @@ class _Trial:
     inputs: Inputs
     changed: Callable[..., Inputs]
     seconds: float | None = None
+    steps: int | None = None
     processor: Any = None
     local: bool = True
 
@@ -390,6 +394,19 @@ def _parts(tokens: Tokens, trial: _Trial) -> list[Any]:
             )
             for match in matches
         ]
+    if trial.steps is not None:
+        steps = [_STEPS.fullmatch(name) for name in tokens.text]
+        count = max((int(match[1] or 1) for match in steps if match), default=1)
+        return [
+            None
+            if match is None
+            else (
+                ((int(match[1] or 1) - 1) / count, int(match[1] or 1) / count),
+                _ALL,
+                (int(match[2]) / trial.steps, (int(match[3] or match[2]) + 1) / trial.steps),
+            )
+            for match in steps
+        ]
     cells = [
         None if match is None else (int(match[1] or 1) - 1, int(match[2]), int(match[3]))
         for match in map(_PATCH.fullmatch, tokens.text)
@@ -495,6 +512,35 @@ def _known_trials(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
         yield from _of_pixels(model, inputs, pixels)
     if sound is not None:
         yield from _of_sound(model, inputs)
+    if any(name in inputs for name in _SERIES):
+        yield from _of_series(model, inputs)
+
+
+def _of_series(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
+    """Yield a trial with a time series.
+
+    The values of a step are changed, in one channel or in all. A token of a model with lags reads
+    values of earlier steps, but the time features of the step, so these are changed.
+    """
+    values, times = inputs["past_values"], inputs.get("past_time_features")
+    future = inputs.get("future_time_features")
+    joined = values if times is None or future is None else torch.cat([times, future], dim=1)
+    steps = joined.shape[1]
+
+    def changed(channels: _Share, _: _Share, part: _Share, seed: int) -> Inputs:
+        noise = torch.randn(joined.shape, generator=torch.Generator().manual_seed(seed))
+        other = joined.clone()
+        index: tuple[Any, ...] = (slice(None), _part(part, steps))
+        if times is None and other.dim() == 3:
+            index += (_part(channels, other.shape[2]),)
+        other[index] += 0.3 * noise[index]
+        if times is None or future is None:
+            return {**inputs, "past_values": other}
+        past, later = other.split([times.shape[1], future.shape[1]], dim=1)
+        return {**inputs, "past_time_features": past, "future_time_features": later}
+
+    if _accepted(model, lambda: dict(inputs)) is not None:
+        yield _Trial(f"{steps} steps", inputs, changed, steps=steps)
 
 
 def _part(share: _Share, size: int) -> slice:

@@ -58,6 +58,10 @@ def made(model_type: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "phi4_multimodal_vision",
         "video_llama_3_vision",
         "t5gemma2",
+        "patchtst",
+        "time_series_transformer",
+        "timesfm",
+        "timesfm2_5",
     ],
 )
 def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> None:
@@ -82,9 +86,7 @@ def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> 
         ("udop", "none"),
         ("hiera", "none"),
         ("audio-spectrogram-transformer", "none"),
-        ("patchtst", "none"),
-        ("time_series_transformer", "none"),
-        ("informer", "none"),
+        ("informer", "in part"),
     ],
 )
 def test_a_note_says_why_tokens_have_no_place(model_type: str, result: str) -> None:
@@ -231,3 +233,108 @@ def test_patches_have_names_without_a_picture() -> None:
     assert not record.images
     assert not tokens.grids
     assert any(re.fullmatch(r"(\d+: )?\d+,\d+", text) for text in tokens.text)
+
+
+def patch_tst(**settings: Any) -> Any:
+    sizes = {"d_model": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "ffn_dim": 16}
+    lengths = {"context_length": 32, "patch_length": 4, "patch_stride": 4}
+    config = transformers.PatchTSTConfig(num_input_channels=3, **(sizes | lengths | settings))
+    torch.manual_seed(0)
+    return transformers.PatchTSTModel(config).eval()
+
+
+def series(steps: int = 32, channels: int = 3) -> torch.Tensor:
+    return torch.randn(1, steps, channels, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "last"),
+    [
+        ({}, "x1 0-3", "x3 28-31"),
+        # Patches overlap.
+        ({"patch_stride": 2}, "x1 0-3", "x3 28-31"),
+        # The model drops the first step.
+        ({"context_length": 33}, "x1 1-4", "x3 29-32"),
+        ({"use_cls_token": True}, "[CLS]", "x3 28-31"),
+    ],
+)
+def test_channels_of_a_series_are_apart(settings: dict[str, Any], first: str, last: str) -> None:
+    model = patch_tst(**settings)
+    inputs = {"past_values": series(model.config.context_length)}
+    assert places_of("patchtst", model, inputs, {}) == ("whole", "")
+    tokens = extract(model, inputs).tokens
+    assert (tokens.text[0], tokens.text[-1]) == (first, last)
+    assert [grid.name for grid in tokens.grids] == ["x1", "x2", "x3"]
+    weights = extract(model, inputs).to_numpy()[0]
+    apart = weights[:, list(tokens.grids[0].positions)][:, :, list(tokens.grids[1].positions)]
+    assert np.array_equal(apart, np.zeros_like(apart))
+
+
+def test_channels_that_attend_to_each_other_have_no_steps() -> None:
+    record = extract(patch_tst(channel_attention=True), {"past_values": series()})
+    notes = [note for note in record.notes if "have no steps" in note]
+    assert record.tokens.text[0] == "[0]"
+    assert len(notes) == 1
+    assert "from channels to channels" in notes[0]
+
+
+def test_a_series_is_named_by_dates() -> None:
+    days = np.arange("2024-01-01", "2024-02-02", dtype="datetime64[D]")
+    tokens = extract(patch_tst(), {"past_values": series()}, index=days).tokens
+    assert tokens.text[1] == "x1 2024-01-05 – 2024-01-08"
+    hours = [f"2024-01-{day:02} 00:00:00" for day in range(1, 33)]
+    tokens = extract(patch_tst(), {"past_values": series()}, index=hours).tokens
+    assert tokens.text[1] == "x1 2024-01-05 – 2024-01-08"
+
+
+def test_dates_of_predicted_steps() -> None:
+    model, inputs, _ = made("time_series_transformer")
+    steps = inputs["past_values"].shape[1] + model.config.prediction_length
+    dates = [f"day {number}" for number in range(steps)]
+    record = extract(model, inputs, index=dates)
+    assert record.stacks["decoder"].query_tokens.text == tuple(dates[-4:])
+    assert record.stacks["cross"].key_tokens.text == tuple(dates[3:-4])
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (
+            range(31),
+            ValueError,
+            "index has 31 entries, but the series has 32 steps.* one entry per",
+        ),
+        ("2024", TypeError, "index='2024' must be a sequence"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(
+    index: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        extract(patch_tst(), {"past_values": series()}, index=index)
+
+
+def test_an_index_needs_a_series() -> None:
+    model, inputs, _ = made("bert")
+    with pytest.raises(ValueError, match=r"no past_values\. Remove index="):
+        extract(model, inputs, index=["a"])
+
+
+def test_the_time_before_a_short_series_is_padding() -> None:
+    """TimesFM fills a series of 30 steps up to its context of 64, and has patches of 8 steps."""
+    config = transformers.TimesFmConfig(
+        context_length=64,
+        patch_length=8,
+        horizon_length=8,
+        hidden_size=16,
+        num_attention_heads=2,
+        head_dim=8,
+        num_hidden_layers=2,
+        intermediate_size=16,
+    )
+    model = transformers.TimesFmModelForPrediction(config).eval()
+    record = extract(model, {"past_values": series(30, 1)[..., 0], "freq": [0]})
+    tokens = record.stacks["self"].query_tokens
+    assert tokens.text == ("[PAD]",) * 4 + ("0-5", "6-13", "14-21", "22-29")
+    assert tokens.special == (True,) * 4 + (False,) * 4
+    assert tokens.grids[0].start == 4

@@ -102,6 +102,14 @@ def test_proteins(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     assert av.load("antibody.safetensors").tokens == numbered.tokens
 
 
+def test_time_series(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("time-series")
+    # Patches of 16 steps start every 8 steps: 11 patches of each of three channels.
+    assert printed.startswith("x1 0-15 x3 80-95\nx1 0 x1 2024-01-01 – 2024-01-16\nx2 11 ")
+    assert names["shares"] == pytest.approx([0, 1, 0])
+    assert names["named"].tokens[0] == "temperature 2024-01-01 – 2024-01-16"
+
+
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
     assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")

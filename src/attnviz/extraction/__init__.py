@@ -27,6 +27,7 @@ from attnviz.extraction.options import (
     read_capture_options,
 )
 from attnviz.extraction.records import record_batch
+from attnviz.extraction.tokens.series import read_index
 from attnviz.record.record import AttentionRecord
 from attnviz.record.record import load as load_record
 from attnviz.record.storage.spool import SpoolFolders
@@ -87,6 +88,7 @@ def extract(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     outputs: bool = False,
+    index: Sequence[Any] | None = None,
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,  # noqa: ARG001 - read by with_progress
 ) -> AttentionRecord | list[AttentionRecord]:
@@ -160,6 +162,9 @@ def extract(
         Whether to keep the outputs of heads, too (`AttentionStack.outputs`). The output of a head
         is what the head adds to the residual stream. Measures such as ``"output norm"`` need the
         outputs. The outputs take as much memory as the queries in float32.
+    index : sequence, optional
+        Names of the steps of a time series, such as dates: one per step in ``past_values``. The
+        steps that the model predicts may follow. By default, steps are numbered from 0.
     spool : path-like, optional
         Folder to which queries and keys are written while the model runs, one file per layer. Pass
         a folder if queries and keys would not fit into memory. The folder is created if it does not
@@ -225,6 +230,7 @@ def extract(
 
     def record_one(example: tuple[Any, Any, Any]) -> list[AttentionRecord]:
         batch = encoder.encode(*example, settings)
+        batch.index = read_index(index, batch.arguments, loaded.model.config)
         if folders is not None:
             folders.several = is_list or batch.size > 1
         batches = [batch]

@@ -91,6 +91,9 @@ NORM_CLASS = re.compile("norm", re.IGNORECASE)
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
+#: Names of the classes of attention modules whose heads choose queries, each in its own order
+#: (Informer).
+CHOOSES_QUERIES = re.compile("ProbSparse")
 #: Functions of torch that compute attention.
 ATTENTION_FUNCTION = re.compile("scaled_dot_product_attention|multi_head_attention|flex_attention")
 #: Names of children and parameters of modules that pool tokens by attention.

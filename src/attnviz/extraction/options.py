@@ -34,6 +34,7 @@ class ExtractOptions(RecordOptions, total=False):
     """Arguments of `attnviz.extract` except `model`, `inputs` and `target`."""
 
     decoder_input_ids: Any
+    index: Any
     outputs: bool
     spool: str | os.PathLike[str] | None
     progress: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from attnviz.utils.arguments import as_integer, check_encodable, set_fields
 from attnviz.utils.arrays import as_array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PatchGrid:
     """Places of consecutive tokens: patches of an image, frames of a sound, or steps of a series.
 
@@ -78,6 +78,11 @@ class PatchGrid:
                 f"{self} must have image, start and gap of at least 0, rows and columns of at "
                 "least 1"
             )
+
+    def __repr__(self) -> str:
+        own = ((field, getattr(self, field.name)) for field in fields(self))
+        shown = (f"{field.name}={value!r}" for field, value in own if value != field.default)
+        return f"PatchGrid({', '.join(shown)})"
 
     @property
     def stop(self) -> int:

@@ -63,6 +63,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         dtype: Any = None,
         device: Any = "cpu",
         outputs: bool = False,
+        index: Sequence[Any] | None = None,
         spool: Any = None,
         include_layers: int | Iterable[int] | None = None,
         **traits: Any,
@@ -111,6 +112,8 @@ class ShowFunction(Protocol[_RecordView_co]):
             not shown for words.
         outputs : bool, default False
             Whether to also keep the outputs of heads, which ``order="output norm"`` needs.
+        index : sequence, optional
+            Names of the steps of a time series, such as dates, as for `attnviz.extract`.
         layers, dtype, device, spool : optional
             Layers to read from the model, dtype and device of their queries and keys, and a folder
             for queries and keys that do not fit into memory, as for `attnviz.extract`.

@@ -91,6 +91,8 @@ class Batch:
     sound_end : float or None
         Time in seconds at which the sound ends, if the rest of the input is silence that the
         processor has added to the only sound.
+    index : tuple of str or None
+        Names of the steps of a time series, such as dates.
     """
 
     arguments: dict[str, Any]
@@ -105,6 +107,7 @@ class Batch:
     readings: list[Reading] = field(default_factory=list)
     generation: dict[str, Any] = field(default_factory=dict)
     sound_end: float | None = None
+    index: tuple[str, ...] | None = None
 
 
 def moved_to_model(model: Any, value: Any) -> Any:

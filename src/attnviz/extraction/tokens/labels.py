@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from attnviz.extraction.adapters import VirtualTokens
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import (
+    CHOOSES_QUERIES,
     IMAGE_TOKEN_IDS,
     IMAGES,
     NOT_PATCHES,
@@ -47,6 +48,8 @@ from attnviz.extraction.tokens.patches import (
     runs_of,
     with_image_runs,
 )
+from attnviz.extraction.tokens.series import series_tokens
+from attnviz.record.notes import Note
 from attnviz.record.tokens import Tokens, joined_tokens, quote
 from attnviz.record.words import find_words
 
@@ -149,9 +152,12 @@ class RecordTokens:
                 if reason and name not in stacks:
                     stacks.append(name)
         return [
-            f"The tokens of the {media} have no {_PLACES[media]}: "
-            + "; ".join(f"{reason} ({_listed(stacks)})" for reason, stacks in reasons.items())
-            + "."
+            Note(
+                f"The tokens of the {media} have no {_PLACES[media]}: "
+                + "; ".join(f"{reason} ({_listed(stacks)})" for reason, stacks in reasons.items())
+                + ".",
+                "no places",
+            )
             for media, reasons in missing.items()
             if media
         ] + time_notes(names, self._sound, self._processor)
@@ -183,16 +189,23 @@ class RecordTokens:
                 NOT_PATCHES.search(module) and "channel_" not in module for module in layers.names
             )
         )
-        if tokens.text[:1] != ("[0]",) or not given or (learned and not are_keys):
+        chooses = self._chooses_queries(layers)
+        learned = learned and not are_keys and not chooses
+        if tokens.text[:1] != ("[0]",) or not given or learned:
             return "", ""
         media = "sound" if layers.stack == "audio" else given[0]
         if media == "image" and any(family.custom_patch_order for family in families_in(config)):
             return media, "only the code of the model defines the order of patches"
-        if any("channel_" in module for module in layers.names):
-            return media, "layers attend from channels to channels, and not from patches to patches"
-        if any(layers.windows):
-            return media, "layers divide it into windows of an unknown form"
-        return media, _UNKNOWN
+        reason = _UNKNOWN
+        if chooses:
+            reason = "each head attends from some of them, in its own order"
+        elif any("channel_" in module for module in layers.names) or (
+            media == "time series" and len(set(layers.windows)) > 1
+        ):
+            reason = "layers attend from channels to channels, and not from patches to patches"
+        elif any(layers.windows):
+            reason = "layers divide it into windows of an unknown form"
+        return media, reason
 
     def _reads_text(self, name: str, index: int) -> bool:
         """Whether the queries of a stack seem to be the tokens of a text."""
@@ -250,10 +263,31 @@ class RecordTokens:
             if layers.stack == "decoder" and input_text is not None:
                 yield joined_tokens(tokens, self._named_tokens(input_text, index, named))
         if are_keys:
-            yield from (named[stack] for stack in named if self._stacks[stack].stack in _SEEING)
+            yield from (
+                tokens
+                for stack, tokens in named.items()
+                if self._stacks[stack].stack in _SEEING
+                and not self._chooses_queries(self._stacks[stack])
+            )
         if layers.stack in _SEEING:
             yield self._with_image(name, index)
             yield self._media_tokens(name, layers.shape(index)[are_keys])
+        if len(set(layers.windows)) == 1 and not self._chooses_queries(layers):
+            yield series_tokens(
+                self._batch.arguments,
+                self._model.config,
+                layers.shape(index)[are_keys],
+                layers.windows[0],
+                index=self._batch.index,
+                future=layers.stack in ("decoder", "cross") and not are_keys,
+            )
+
+    def _chooses_queries(self, layers: StackLayers) -> bool:
+        """Whether each head of a stack has its own order of queries (Informer)."""
+        return any(
+            CHOOSES_QUERIES.search(type(self._model.get_submodule(name)).__name__)
+            for name in layers.names
+        )
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
         """Return the query tokens of a stack that attends over an image and the text together.
