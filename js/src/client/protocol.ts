@@ -493,7 +493,8 @@ export interface Strongest {
  * Reduction of each row to its lost weight, for a layer whose model chooses keys.
  *
  * The lost weight is the weight, from 0 to 1, that the left-out keys would have if all keys were
- * chosen. The reply has one column, or none if the layer does not store queries and keys.
+ * chosen. For combined heads, it is the mean of their lost weights. The reply has one column, or
+ * none if the layer does not store queries and keys.
  */
 export interface Lost {
   kind: "lost";
@@ -544,10 +545,14 @@ export interface EncodedHeader {
   encoding: Encoding;
   /**
    * Upper bound of the weights, or of their absolute values if they are signed. It is usually 1 for
-   * normalized weights.
+   * normalized weights. For numbers other than weights, such as the strongest keys, it is the upper
+   * bound of the weights from which they are computed.
    */
   maximum: number;
-  /** Largest absolute error of a decoded weight, or an upper bound of it. */
+  /**
+   * Largest absolute error of a decoded weight, or an upper bound of it. For other numbers, it is
+   * that of the weights from which they are computed.
+   */
   error: number;
 }
 

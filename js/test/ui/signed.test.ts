@@ -118,7 +118,7 @@ function heatMap(values: number[], more: Partial<HeatMap> = {}, width = 400): He
   return {
     ...{ layout, palette, theme: "light", grid: gridOf(values), scale: "linear", end: 0.8 },
     ...{ beyond: false, images: [], effects: null, pins: NONE, lines: NONE },
-    ...{ hovered: null, cursor: null, isFound: null, lost: "" },
+    ...{ hovered: null, cursor: null, isFound: null, queryNumbers: "" },
     ...more,
   };
 }

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.server.protocol import Reply
+from attnviz.server.protocol import Reply, check_reply_size
 
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
@@ -62,9 +62,11 @@ class EncodedHeader(TypedDict):
         The first bytes of all weights are followed by the second bytes of all weights, and so on.
     maximum : float
         Upper bound of the weights, or of their absolute values if they are signed. It is usually 1
-        for normalized weights.
+        for normalized weights. For numbers other than weights, such as the strongest keys, it is
+        the upper bound of the weights from which they are computed.
     error : float
-        Largest absolute error of a decoded weight, or an upper bound of it.
+        Largest absolute error of a decoded weight, or an upper bound of it. For other numbers, it
+        is that of the weights from which they are computed.
     """
 
     shape: tuple[int, int, int]
@@ -184,6 +186,17 @@ def encode(
         "error": error,
     }
     return Reply(header, data)
+
+
+def encode_numbers(numbers: NDArray[Any], maximum: float) -> Reply:
+    """Return a reply with other numbers than weights, (matrices, rows, columns), as float32.
+
+    `maximum` is that of the weights from which they are computed. Raise ValueError if the numbers
+    do not fit into a reply.
+    """
+    check_reply_size("the numbers", 4 * numbers.size, "Request fewer rows or keys.")
+    header = EncodedHeader(shape=numbers.shape, encoding="float32", maximum=maximum, error=0.0)
+    return Reply(header, numbers.astype("<f4").tobytes())
 
 
 def encode_bytes(

@@ -3,7 +3,7 @@
 A read selects weights: heads of a layer, a range of queries (rows) and of keys (columns). It can
 combine the heads to one matrix, and reduce each matrix. Each reduction is a class. Its fields are
 arguments, and its method `reply` computes the reply from the selected `Weights`. In an exported
-page, ``js/src/client/page/index.ts`` answers the same reads.
+page, ``js/src/client/page/reductions.ts`` reduces the same matrices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cells import Cells, CellsHeader
-from attnviz.server.codec import EncodedHeader, encode
+from attnviz.server.codec import EncodedHeader, encode, encode_numbers
 from attnviz.server.protocol import Range, Reply, check_heads, check_reply_size, range_slice
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.strongest import Strongest
@@ -29,15 +29,17 @@ class Lost(msgspec.Struct, frozen=True, tag_field="kind", tag="lost"):
     """Reduction of each row to its lost weight, for a layer whose model chooses keys.
 
     The lost weight is the weight, from 0 to 1, that the left-out keys would have if all keys were
-    chosen. The reply has one column, or none if the layer does not store queries and keys.
+    chosen. For combined heads, it is the mean of their lost weights. The reply has one column, or
+    none if the layer does not store queries and keys.
     """
 
     def reply(self, weights: Weights) -> Reply:
-        vectors = weights.attention.vectors
-        lost = torch.zeros(len(weights.heads), weights.num_rows, 0)
+        vectors, matrices = weights.attention.vectors, weights.matrices
+        lost = torch.zeros(len(matrices), weights.num_rows, 0)
         if vectors is not None:
-            lost = vectors.lost_weight(weights.heads, weights.rows)[..., None]
-        return encode(lost.cpu().numpy(), "float32", label=f"lost weights, {weights.label}")
+            means = [vectors.lost_weight(heads, weights.rows).mean(dim=0) for heads in matrices]
+            lost = torch.stack(means)[..., None]
+        return encode_numbers(lost.cpu().numpy(), weights.stack.maximum)
 
 
 Reduction = Cells | Strongest | Lost
@@ -101,10 +103,7 @@ def _block(weights: Weights) -> Reply:
     stack, rows = weights.stack, weights.rows
     shape = len(weights.matrices), weights.num_rows, weights.num_columns
     check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
-    if weights.combine == "separate":
-        block = weights.block(weights.heads, rows).cpu().numpy()
-    else:
-        block = weights.matrix(weights.heads, rows)[None].cpu().numpy()
+    block = weights.combined().cpu().numpy()
     if stack.chooses_keys:
         block = mark_zeros(block, weights.kinds(rows))
     return encode(block, "float32", stack.maximum, signed=stack.signed, label=weights.label)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.softmax import row_groups, strongest_keys
-from attnviz.server.codec import EncodedHeader, not_finite_error
+from attnviz.server.codec import encode_numbers, not_finite_error
 from attnviz.server.protocol import Range, Reply, check_reply_size, range_slice
 from attnviz.server.weights import Weights
 from attnviz.utils.progress import Pace
@@ -50,13 +50,8 @@ class Strongest(msgspec.Struct, frozen=True, tag_field="kind", tag="strongest"):
         """Find the strongest keys of each row. Return a reply with an `EncodedHeader`."""
         strongest = find_strongest_keys(weights, self)
         # float32 is exact for positions up to 16,777,216.
-        numbers = np.concatenate(
-            [strongest.keys, strongest.weights, strongest.sums], axis=2, dtype="<f4"
-        )
-        header = EncodedHeader(
-            shape=numbers.shape, encoding="float32", maximum=weights.stack.maximum, error=0.0
-        )
-        return Reply(header, numbers.tobytes())
+        parts = [strongest.keys, strongest.weights, strongest.sums]
+        return encode_numbers(np.concatenate(parts, axis=2, dtype="f4"), weights.stack.maximum)
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,12 @@ class Weights:
                 weights = torch.maximum(weights, other)
         return weights.div_(len(heads)) if self.combine == "mean" else weights
 
+    def combined(self) -> torch.Tensor:
+        """Compute the weights of all matrices, (matrices, rows, columns)."""
+        if self.combine == "separate":
+            return self.block(self.heads, self.rows)
+        return self.matrix(self.heads, self.rows)[None]
+
     def kinds(self, rows: Rows) -> NDArray[np.uint8]:
         """Return the kind of each pair in some rows, as `kinds_of_pairs` does."""
         kinds = kinds_of_pairs(self.attention, self.heads, rows, self.columns)

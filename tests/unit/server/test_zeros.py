@@ -110,6 +110,10 @@ def test_the_lost_weight_is_that_of_the_dense_softmax() -> None:
     expected = (dense * ~chosen).sum(axis=2)
     lost = read(stack_of(attention), heads=[3, 1], rows=[6, 8], reduce={"kind": "lost"})
     assert_allclose(lost[..., 0], expected[[3, 1], 6:8], atol=weights_error(attention))
+    mean = read(
+        stack_of(attention), heads=[3, 1], rows=[6, 8], reduce={"kind": "lost"}, combine="mean"
+    )
+    assert_allclose(mean[..., 0], lost[..., 0].mean(axis=0)[None], rtol=1e-6)
     row = {"stack": "self", "layer": LAYER, "head": 3, "token": 6, "keys": [0, N]}
     header = server.reply("vectors", row).header
     assert header["lost"] == pytest.approx(lost[0, 0, 0])

@@ -13,17 +13,15 @@ import type {
   ImageHeader,
   ImageRequest,
   LiveRequest,
-  Range,
   ReadRequest,
   RecordReplies,
   RecordRequests,
   ScoresRequest,
-  Strongest,
   VectorsRequest,
 } from "../protocol";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
-import { blockOf, cellsOf, parts, type ReadRow, rowsOf, runs, strongestOf } from "./reductions";
+import { blockOf, type ReducedMatrix, reduced, rowsOf } from "./reductions";
 import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
 import { checkFormat, inflatedText } from "./texts";
 import {
@@ -87,9 +85,6 @@ export interface PageData {
  * cells are then answered with the embedded small maps, unless they are for a part of the text.
  */
 const MAX_POOLED_WEIGHTS = 4_000_000;
-
-/** Largest rounding error of a number from 0 to 1 in half precision, such as a lost weight. */
-const HALF_ERROR = 2 ** -12;
 
 /** Maximum size of the cache in bytes. A layer that was dropped is inflated again on request. */
 const CACHE_BYTES = 64_000_000;
@@ -208,14 +203,6 @@ export class PageTransport implements Transport {
 
   async #read(request: ReadRequest): Promise<PageReply<"read">> {
     const { heads, rows, columns, reduce, combine = "separate" } = request;
-    if (reduce?.kind === "lost") {
-      const chosen = await this.#chosen(request);
-      const queries = Array.from({ length: rows[1] - rows[0] }, (_, i) => rows[0] + i);
-      const lost = heads.map((head) =>
-        Float32Array.from(chosen ? queries : [], (query) => chosen?.lost(head, query) ?? 0),
-      );
-      return replyOf({ maximum: 1, error: HALF_ERROR }, lost, [queries.length, chosen ? 1 : 0]);
-    }
     const small = reduce?.kind === "cells" ? this.#smallMaps(request, reduce) : undefined;
     if (small) {
       const maps = await this.#cached("maps", request, () => readRows(small));
@@ -227,32 +214,13 @@ export class PageTransport implements Transport {
     }
     const weights = await this.#rows(request);
     const groups = combine === "separate" ? heads.map((head) => [head]) : [heads];
-    const [width, reduced] = this.#reduction(request, reduce);
-    const matrices = groups.map((group) => reduced(rowsOf(weights, group, combine, columns[0])));
-    return replyOf(weights, matrices, [(matrices[0]?.length ?? 0) / width, width]);
-  }
-
-  /** Return the number of columns of reduced matrices, and the function that reduces a matrix. */
-  #reduction(
-    { rows, columns }: ReadRequest,
-    reduce: Cells | Strongest | undefined,
-  ): [number, (read: ReadRow) => Float32Array] {
-    const numColumns = columns[1] - columns[0];
-    switch (reduce?.kind) {
-      case undefined:
-        return [numColumns, (read) => blockOf(read, rows, numColumns)];
-      case "cells": {
-        const { length, max_cells: maxCells = 1, pooled } = reduce;
-        const split = (range: Range): number[] =>
-          length === undefined ? parts(range, maxCells) : runs(range, length);
-        const starts = { rows: split(rows), columns: split(columns) };
-        return [starts.columns.length - 1, (read) => cellsOf(read, starts, pooled)];
-      }
-      case "strongest": {
-        const k = Math.min(reduce.k, numColumns);
-        return [2 * k + 2, (read) => strongestOf(read, rows, columns, k, reduce.exclude ?? [])];
-      }
-    }
+    const matrices = groups.map((group) => {
+      const read = rowsOf(weights, group, combine, columns[0]);
+      return reduced({ rows, columns, read, heads: group, lost: weights.lost }, reduce);
+    });
+    const { width, height } = matrices[0] as ReducedMatrix;
+    const values = matrices.map((matrix) => matrix.values);
+    return replyOf(weights, values, [height, width]);
   }
 
   /** Return the small maps of a layer if they answer a request, or undefined if others do. */

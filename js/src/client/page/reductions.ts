@@ -4,7 +4,7 @@
  * it uses only a sample of the queries. The tests of both read `tests/fixtures/reads.json`.
  */
 
-import type { Combine, Pooled, Range } from "../protocol";
+import type { Combine, Pooled, Range, Reduction } from "../protocol";
 import { topKeys } from "../requests/strongest";
 import { cellValue, combineHeads } from "../signs";
 import type { WeightRows } from "./rows";
@@ -149,4 +149,63 @@ export function parts([start, stop]: Range, maxParts: number): number[] {
   const count = stop - start;
   const numParts = Math.min(count, maxParts);
   return Array.from({ length: numParts + 1 }, (_, i) => start + Math.floor((i * count) / numParts));
+}
+
+/** Requested part of a matrix: the weights of one head, or of combined heads. */
+interface ReadMatrix {
+  rows: Range;
+  columns: Range;
+  read: ReadRow;
+  heads: readonly number[];
+  lost: WeightRows["lost"];
+}
+
+/** Numbers of a reduced matrix, in row-major order. */
+export interface ReducedMatrix {
+  width: number;
+  height: number;
+  values: Float32Array;
+}
+
+/** Functions that reduce a matrix, by the kind of the reduction. */
+const REDUCTIONS: {
+  [K in Reduction["kind"]]: (
+    matrix: ReadMatrix,
+    reduction: Extract<Reduction, { kind: K }>,
+  ) => ReducedMatrix;
+} = {
+  cells: ({ rows, columns, read }, { length, max_cells: maxCells = 1, pooled }) => {
+    const split = (range: Range): number[] =>
+      length === undefined ? parts(range, maxCells) : runs(range, length);
+    const starts = { rows: split(rows), columns: split(columns) };
+    const [height, width] = [starts.rows.length - 1, starts.columns.length - 1];
+    return { width, height, values: cellsOf(read, starts, pooled) };
+  },
+  strongest: ({ rows, columns, read }, { k, exclude = [] }) => {
+    const most = Math.min(k, columns[1] - columns[0]);
+    return numbersOf(rows, strongestOf(read, rows, columns, most, exclude));
+  },
+  lost: ({ rows, heads, lost }) => {
+    const mean = (query: number): number =>
+      heads.reduce((sum, head) => sum + (lost?.(head, query) ?? 0), 0) / heads.length;
+    return numbersOf(rows, Float32Array.from(lost ? queriesIn(rows) : [], mean));
+  },
+};
+
+function queriesIn([start, stop]: Range): number[] {
+  return Array.from({ length: stop - start }, (_, i) => start + i);
+}
+
+/** Return a matrix that has the same count of numbers for each row. */
+function numbersOf([start, stop]: Range, values: Float32Array): ReducedMatrix {
+  const height = stop - start;
+  return { width: values.length / height, height, values };
+}
+
+/** Return the weights of a matrix, or the numbers to which they are reduced. */
+export function reduced<R extends Reduction>(matrix: ReadMatrix, reduction?: R): ReducedMatrix {
+  const { rows, columns, read } = matrix;
+  if (!reduction) return numbersOf(rows, blockOf(read, rows, columns[1] - columns[0]));
+  const reduce = REDUCTIONS[reduction.kind] as (of: ReadMatrix, by: R) => ReducedMatrix;
+  return reduce(matrix, reduction);
 }

@@ -33,6 +33,8 @@ export interface WeightRows {
   sampled?: number[];
   /** Size in memory, in bytes. */
   bytes: number;
+  /** Return the lost weight of a query. Undefined if the model does not choose keys. */
+  lost?: (head: number, query: number) => number;
   /**
    * Add the weights of the query `row` in each of several heads to `line`. The first number of
    * `line` belongs to key `left`, and the others to the keys after it.

@@ -274,12 +274,17 @@ export async function readChosen(saved: SavedRecord, header: SavedHeader, key: L
 }
 
 /**
- * Return the same rows of weights with signed zeros for keys that were not scored (see `zeros.ts`).
+ * Return the same rows of weights with their lost weights, and with signed zeros for keys that were
+ * not scored (see `zeros.ts`).
  * In the mean of several heads, a key was scored if one of the heads scored it.
  */
-export function withKindsOfZeros(rows: WeightRows, { allowed, leftOut }: ChosenKeys): WeightRows {
+export function withKindsOfZeros(
+  rows: WeightRows,
+  { allowed, leftOut, lost }: ChosenKeys,
+): WeightRows {
   return {
     ...rows,
+    lost,
     add: (heads, row, left, line) => {
       rows.add(heads, row, left, line);
       for (let x = 0; x < line.length; x++) {

@@ -86,7 +86,7 @@ export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
 /** Parts of a heat map that determine its captions. */
 export type Captioned = Pick<
   HeatMap,
-  "grid" | "pins" | "lines" | "effects" | "scale" | "end" | "lost"
+  "grid" | "pins" | "lines" | "effects" | "scale" | "end" | "queryNumbers"
 > & { layout: { viewport: Viewport } };
 
 interface WeightedCell {
@@ -417,7 +417,7 @@ function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
  *   shown.
  */
 export function coverage(heatMap: Captioned, live: boolean): string {
-  const { layout, grid, pins, lines, effects, scale, end, lost } = heatMap;
+  const { layout, grid, pins, lines, effects, scale, end, queryNumbers } = heatMap;
   const { viewport } = layout;
   const { axes, stack } = viewport;
   const quantity = quantityOf(stack);
@@ -470,7 +470,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     return [`${side} ${quoted(axes[side].tokens.text[token] ?? "")}${state}`];
   });
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
-  parts.push(lost);
+  parts.push(queryNumbers);
   if (effects) {
     parts.push(tokenEffectsInWords(effects, true));
     if (axes.key.level > 0) parts.push("The bar of several keys shows the largest absolute value.");

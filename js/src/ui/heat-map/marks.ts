@@ -107,8 +107,8 @@ export interface HeatMap {
    * Function that returns whether the text of a token matches the search, or null without a search.
    */
   isFound: ((token: string) => boolean) | null;
-  /** Sentence about the lost weight of the pinned query, or "" (see `lost-weight.ts`). */
-  lost: string;
+  /** Sentences about numbers of the pinned query, or "" (see `query-numbers.ts`). */
+  queryNumbers: string;
 }
 
 /** Smallest width and height of a cell in which a number fits, in pixels. */

@@ -31,7 +31,7 @@ import type { WithImages } from "../image/state";
 import { createImagePanel, type ImagePanel } from "../image/store";
 import { tokenMatcher } from "../text/token-search";
 import type { ViewContext } from "../view/define-view";
-import { createLostWeight } from "../view/lost-weight";
+import { createQueryNumbers } from "../view/query-numbers";
 import { assign, follow } from "../view/state";
 import { summary, whatInWords } from "./captions";
 import { layOut } from "./layout";
@@ -164,7 +164,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
     return current;
   };
   const lines = bySide(lineOf);
-  const lost = createLostWeight(context);
+  const queryNumbers = createQueryNumbers(context);
 
   const largest = computed(() => Math.abs(largestOf(shown.value?.grid.values ?? [])));
   const isSigned = ({ stack }: Viewport): boolean => stack.signed === true;
@@ -197,7 +197,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
       pins: { query: null, key: null },
       lines: { query: null, key: null },
       isFound: null,
-      lost: "",
+      queryNumbers: "",
     };
   });
 
@@ -212,7 +212,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
       pins: pinsOf(requested),
       lines: bySide((side) => lines[side].value),
       isFound: tokenMatcher(search.value),
-      lost: lost.value ?? "",
+      queryNumbers: queryNumbers.value ?? "",
     };
   });
 
@@ -229,7 +229,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
     // loaded.
     const isLoaded = (side: Side): boolean =>
       now.layout.bars[side] === 0 || lines[side].value !== null || !lineable(requested, side);
-    return isLoaded("query") && isLoaded("key") && lost.value !== null;
+    return isLoaded("query") && isLoaded("key") && queryNumbers.value !== null;
   });
 
   /**

@@ -345,7 +345,7 @@ export function coverage(plot: LinePlot, live: boolean): string {
   if (lines.emptyQueries > 0) parts.push(`Some queries have no ${name} at all.`);
   const pinned = pinsInWords(plan);
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
-  parts.push(plot.lost);
+  parts.push(plot.queryNumbers);
   if (effects) parts.push(tokenEffectsInWords(effects, plot.layout.horizontal));
   // Only a figure needs the sentence about an intervention. The view has it in a separate line.
   if (!live) parts.push(changedInWords(plan.stack));

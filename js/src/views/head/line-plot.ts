@@ -67,8 +67,8 @@ export interface LinePlot {
   cursor: TokenAt | null;
   /** Return whether a token matches the search. Null without a search. */
   isFound: ((token: string) => boolean) | null;
-  /** Sentence about the lost weight of the pinned query, or "" (see `lost-weight.ts`). */
-  lost: string;
+  /** Sentences about numbers of the pinned query, or "" (see `query-numbers.ts`). */
+  queryNumbers: string;
 }
 
 /**
@@ -81,7 +81,7 @@ export function isRenormalized({ plan, options }: Pick<LinePlot, "plan" | "optio
 /** Plot without pins, pointer, cursor and search. */
 export const NO_HIGHLIGHTS = {
   ...{ hovered: null, hoveredLine: null, hoveredHeads: [] },
-  ...{ cursor: null, isFound: null, lost: "" },
+  ...{ cursor: null, isFound: null, queryNumbers: "" },
 } satisfies Partial<LinePlot>;
 
 /** Return the token under the pointer, otherwise the token at the keyboard cursor, or null. */

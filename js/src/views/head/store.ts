@@ -12,7 +12,7 @@ import { createImagePanel, type ImagePanel } from "../../ui/image/store";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
-import { createLostWeight } from "../../ui/view/lost-weight";
+import { createQueryNumbers } from "../../ui/view/query-numbers";
 import { assign, follow } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
 import { layOut } from "./layout";
@@ -70,7 +70,7 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const key = computed(() => plan.value?.key ?? null);
   const asQuery = computed(() => plan.value?.asQuery ?? false);
   const strongest = createStrongest(context, plan);
-  const lost = createLostWeight(context);
+  const queryNumbers = createQueryNumbers(context);
 
   const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
@@ -143,7 +143,7 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
     const plot = basePlot.value;
     if (!plot) return null;
     const pins = { token: token.value, key: key.value, asQuery: asQuery.value };
-    return { ...plot, plan: { ...plot.plan, ...pins }, lost: lost.value ?? "" };
+    return { ...plot, plan: { ...plot.plan, ...pins }, queryNumbers: queryNumbers.value ?? "" };
   });
 
   /** Plot with pins and the keyboard cursor. It does not depend on the pointer. */
@@ -192,7 +192,7 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
       () =>
         (context.image?.complete.value ?? true) &&
         reply.current.value !== null &&
-        lost.value !== null,
+        queryNumbers.value !== null,
     ),
     hovered,
     hoveredLine,

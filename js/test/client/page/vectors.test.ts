@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../../src/client/attention";
 import { type PageData, PageTransport } from "../../../src/client/page";
 import { fromHalf, readNumbers } from "../../../src/client/page/vectors";
+import type { ReadRequest } from "../../../src/client/protocol";
 import { requestVectors } from "../../../src/client/requests/vectors";
 import { Source } from "../../../src/client/source";
 import { zeroInWords } from "../../../src/client/zeros";
@@ -116,6 +117,34 @@ describe("attention of a page", () => {
         });
         expect(Array.from(row, (weight) => zeroInWords(stack, weight))).toEqual(expected);
       }
+    },
+  );
+
+  it.each(cases.filter(({ chosen }) => chosen))(
+    "says the weight that keys lose: $name",
+    async (example) => {
+      const [count, queries, , keys] = sizesOf(example);
+      const heads = Array.from({ length: count }, (_, head) => head);
+      const source = sourceOf(example);
+      const ask = {
+        ...{ stack: "self", layer: 3, heads, rows: [1, queries], columns: [0, keys] },
+        reduce: { kind: "lost" },
+      } satisfies ReadRequest;
+      // Pages store lost weights in half precision.
+      const close = (numbers: number[]) => numbers.map((number) => expect.closeTo(number, 3));
+      const lostIn = (head: number): number[] =>
+        example.rows.flatMap((row) =>
+          row.head === head && row.token > 0 ? [row.lost as number] : [],
+        );
+      const ofHeads = await source.read(ask);
+      expect(ofHeads.map(({ columns, values }) => [columns, ...values])).toEqual(
+        heads.map((head) => [1, ...close(lostIn(head))]),
+      );
+      const [ofMean] = await source.read({ ...ask, combine: "mean" });
+      const means = lostIn(0).map((_, row) => {
+        return heads.reduce((sum, head) => sum + (lostIn(head)[row] as number), 0) / count;
+      });
+      expect([...(ofMean?.values ?? [])]).toEqual(close(means));
     },
   );
 

@@ -26,7 +26,7 @@ function inputOf(values: number[], now: Viewport, more: Partial<Captioned> = {})
   };
   const none = { query: null, key: null };
   const heatMap = { layout: { viewport: now }, grid, pins: none, lines: none, effects: null };
-  return { ...heatMap, scale: "linear", end: 1, lost: "", ...more };
+  return { ...heatMap, scale: "linear", end: 1, queryNumbers: "", ...more };
 }
 
 const small = viewport(2);
@@ -156,7 +156,7 @@ describe("keys that were not chosen", () => {
       sentence(pinned(1, 0)),
     "Layer 0, head 1. “t0” may not attend to “t1”: the key is masked.": sentence(pinned(0, 1)),
     "Each cell is one weight. Hatched: keys that were not chosen, so the softmax did not score them. Blank: masked. Keys that were not chosen would have 12.3% of the weight (mean of 2 heads).":
-      coverage(inputOf([1, -0, 0, 1], chooses, { lost }), true),
+      coverage(inputOf([1, -0, 0, 1], chooses, { queryNumbers: lost }), true),
     "<0.1%": lostInWords([1e-5]).match(/\S+%/)?.[0] ?? "",
     "": lostInWords([0]),
   });

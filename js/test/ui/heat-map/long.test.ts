@@ -71,7 +71,7 @@ describe("tiles of a long matrix", () => {
     expect(kernel.asked).toHaveLength(4);
     const grid = composeGrid(whole, source);
     expect([grid.missing, grid.fine, grid.samplingInterval]).toEqual([0, true, 128]);
-    const rest = { ...unpinned, scale: "linear", end: 1, lost: "" } as const;
+    const rest = { ...unpinned, scale: "linear", end: 1, queryNumbers: "" } as const;
     const words = (live: boolean) => coverage({ layout: { viewport: whole }, grid, ...rest }, live);
     expect(words(true)).toContain("Estimate from 1 query in 128: zoom in for exact cells.");
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
