@@ -31,7 +31,9 @@ EMBEDDING = "embedding = av.EmbeddingView([record, record], layer=0, enlarged=Tr
 # Longer than the 10 seconds after which a view reports that the kernel does not answer.
 UNANSWERED = 60_000
 # The embedding view also chooses a head with the layer.
-STILL_SHOWN = re.compile(r"Still shown: layer 0\b[^.]*\. Layer 1\b[^.]* (has|did) not arrived?\.")
+STILL_SHOWN = re.compile(
+    r"Still shown: the picture before the last change\. The new picture (has|did) not arrived?\."
+)
 # Whether an ancestor of every picture and caption of a view is dimmed.
 DIMMED = """(view) => [...view.querySelectorAll(".av-plot, .av-footer")].every((part) => {
   for (let at = part; at !== view; at = at.parentElement)

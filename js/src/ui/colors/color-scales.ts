@@ -174,12 +174,6 @@ export function niceMaximum(value: number): number {
 }
 
 /**
- * End of a scale: the largest possible weight ("whole"), or the largest visible weight, rounded up
- * ("largest"). With "auto", `scaleEnd` chooses the end from the visible weights.
- */
-export type Scaling = "auto" | "whole" | "largest";
-
-/**
  * If the largest visible weight is below this share of the largest possible weight, a weight scale
  * with "auto" ends at about the largest visible weight.
  */
@@ -192,24 +186,15 @@ const SMALL_SHARE = 0.4;
 const MIN_END_SHARE = 0.02;
 
 /**
- * Return the weight at which the scale ends.
+ * Return the end of a weight scale: the largest possible weight or, if all weights are small, a round
+ * number near the largest weight. Scales of signed numbers always end near the largest number.
  *
- * With "auto", the end of a signed scale follows the largest visible number, because readers do not
- * know the largest possible one. For weights, they know that it is usually 1.
- *
- * @param largest largest visible weight or, for signed numbers, largest visible absolute value.
- * @param maximum largest possible weight or, for signed numbers, largest possible absolute value.
+ * @param largest largest absolute value of the visible numbers.
+ * @param maximum largest possible absolute value.
  */
-export function scaleEnd(
-  largest: number,
-  maximum: number,
-  scaling: Scaling,
-  signed = false,
-): number {
-  if (signed && scaling === "auto")
-    return Math.min(maximum, niceMaximum(Math.max(largest, MIN_END_SHARE * maximum)));
+export function scaleEnd(largest: number, maximum: number, signed = false): number {
+  if (signed) return Math.min(maximum, niceMaximum(Math.max(largest, MIN_END_SHARE * maximum)));
   // If all weights are small, they would be invisible on a scale up to the maximum.
-  const small = largest < SMALL_SHARE * maximum;
-  const fitted = scaling === "largest" || (scaling === "auto" && small);
-  return fitted && largest > 0 ? Math.min(niceMaximum(largest), maximum) : maximum;
+  const isFitted = largest > 0 && largest < SMALL_SHARE * maximum;
+  return isFitted ? niceMaximum(largest) : maximum;
 }

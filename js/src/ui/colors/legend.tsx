@@ -3,47 +3,19 @@
  * and middle, and an optional switch.
  */
 
-import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { LegendScale } from "../../draw/figure";
 import { hatchLines, hatchMark, SAMPLE, TINT_OPACITY } from "../../draw/hatch";
-import type { Scaling } from "./color-scales";
 
 /** Number of intervals between the colours of a ramp. */
 const STEPS = 64;
-
-/**
- * Return the switch that chooses where a weight scale ends. Until the reader uses it ("auto"), the
- * switch is on if the scale ends below the largest possible weight.
- *
- * @param label text beside the switch, such as "scale to the largest in sight".
- * @param scale end of the current scale, and largest possible weight.
- * @param quantity name of the shown numbers in the tooltip.
- */
-export function fitSwitch(
-  label: string,
-  scaling: Signal<Scaling>,
-  scale: { end: number; maximum: number },
-  quantity = "weight",
-) {
-  const auto = scaling.value === "auto";
-  const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
-  return {
-    label,
-    title: `On: the scale ends at about the largest ${quantity} ${label.replace("scale to the largest ", "")}. Off: it ends at the largest possible ${quantity}.`,
-    on,
-    onChange: () => {
-      scaling.value = on ? "whole" : "largest";
-    },
-  };
-}
 
 interface ColorLegendProps {
   scale: LegendScale;
   /** Element above the ramp. */
   title?: ComponentChildren;
-  /** Switch below the ramp that changes the end or the type of the scale. */
-  toggle?: ReturnType<typeof fitSwitch>;
+  /** Switch below the ramp that changes the type of the scale. */
+  toggle?: { label: string; title: string; on: boolean; onChange: () => void };
 }
 
 /** Render the sample of a legend as a figure shows it. */

@@ -1,7 +1,6 @@
 /** Colour scale that several plots share: the same colour means the same number in all of them. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { Scaling } from "./color-scales";
 
 /**
  * Return a function that each plot calls with its name and a signal with its own number. The
@@ -17,15 +16,13 @@ function largestOfAll() {
 
 /**
  * Create a scale for several plots. The returned function takes the name of a plot, and returns the
- * parts of the scale that this plot uses. `scaling` is one signal for all plots. `largest` takes a
+ * parts of the scale that this plot uses. `largest` takes a
  * signal with the largest visible number of this plot, and `maximum` one with its largest possible
  * number. They return signals with the largest of these numbers among all plots.
  */
 export function createSharedScale() {
-  const scaling = signal<Scaling>("auto");
   const [largest, maximum] = [largestOfAll(), largestOfAll()];
   return (name: string) => ({
-    scaling,
     largest: (own: ReadonlySignal<number>) => largest(name, own),
     maximum: (own: ReadonlySignal<number>) => maximum(name, own),
   });

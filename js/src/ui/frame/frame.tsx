@@ -17,7 +17,7 @@ import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { effectsOf } from "../effects/effects";
 import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, PredictedClasses, useRevealed } from "../generated-token/cursor";
-import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
+import { BY_ROLE } from "../head-grid/head-roles";
 import { HeadStrip, HeadTools } from "../head-grid/head-strip";
 import { headOrderOf } from "../head-grid/order";
 import { hasPair, pairChoices } from "../pairs";
@@ -233,11 +233,10 @@ function SelectionControls<S extends RecordState>(
   props: ViewFrameProps<S> & { selection: Selection },
 ) {
   const { context, selection } = props;
-  const { record, common: state } = context;
+  const { common: state } = context;
   const single = props.choose === "head";
   const strip = <HeadStrip {...{ context, selection, single, onHover: props.onHover }} />;
   const { layers, modelLayer } = selection;
-  const { roles, roleOf } = headOrderOf(record);
   const choose = (layer = modelLayer): void => assign(state, atLayer(selection, layer));
   return context.controls.value === "compact" ? (
     <div class="av-row av-compact-place">
@@ -253,13 +252,6 @@ function SelectionControls<S extends RecordState>(
     <>
       <Layers layers={layers} layer={modelLayer} width={context.width.value} onChange={choose} />
       {strip}
-      {roles.value && (
-        <RoleLine
-          layer={selection.layer}
-          heads={single ? selection.heads.slice(0, 1) : selection.heads}
-          of={(head) => roleOf({ layer: selection.layer, head })}
-        />
-      )}
     </>
   );
 }

@@ -204,33 +204,3 @@ export function fittedName(name: string, width: number): string {
   const maxLetters = Math.floor(width / LETTER);
   return name.length <= maxLetters ? name : `${name.slice(0, Math.max(1, maxLetters - 1))}…`;
 }
-
-const MAX_IN_LINE = 8;
-
-/**
- * Render a line with the roles of `heads` and their scores. An entry is "1.0 induction 0.98 ± 0.01"
- * for head 0 of layer 1. Heads without a role have no entry. If more than `MAX_IN_LINE` heads have
- * a role, the line ends with the number of the others.
- */
-export function RoleLine(props: {
-  layer: number;
-  heads: readonly number[];
-  of: (head: number) => HeadRole | null;
-}) {
-  const { layer, heads, of } = props;
-  const labels = heads.flatMap((head) => {
-    const role = of(head);
-    return role ? [`${layer}.${head} ${role.label}`] : [];
-  });
-  const more = labels.length - MAX_IN_LINE;
-  return (
-    <p class="av-muted av-role-line" title="Found over a corpus, not in this text">
-      Over the corpus:{" "}
-      {labels.length === 0
-        ? heads.length === 1
-          ? "this head has no role"
-          : "none of these heads has a role"
-        : `${labels.slice(0, MAX_IN_LINE).join(" · ")}${more > 0 ? ` · ${more} more` : ""}`}
-    </p>
-  );
-}

@@ -5,7 +5,7 @@
  */
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
-import { topKeys, topRanks } from "../../client/requests/strongest";
+import { topKeys } from "../../client/requests/strongest";
 import {
   type Axis,
   contains,
@@ -28,7 +28,6 @@ import { gatesInWords } from "../head-grid/gates";
 import { pairInWords } from "../pairs";
 import {
   apartFromForced,
-  bestKeyInWords,
   capital,
   counted,
   formatNumber,
@@ -239,10 +238,8 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
   if (!grid.fine) return "Loading finer cells.";
   const [best] = strongestCells(viewport, grid, 1);
   if (!best) return forcedRows(viewport).includes(true) ? "" : `No ${name} is in sight.`;
-  if (name === "rank") {
-    const best = isPooled(viewport) ? [] : bestKeys(viewport, grid);
-    return best.length > 0 ? bestKeyInWords(viewport.keys.text, best, isWhole(viewport)) : "";
-  }
+  // The best keys of all queries have the same rank.
+  if (name === "rank") return "";
   const strongest =
     (signed ? `Largest ${name}` : "Strongest") + (isWhole(viewport) ? "" : " in sight");
   const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);
@@ -252,21 +249,6 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const isForced = forcedRows(viewport)[Math.floor(largest / grid.columns)];
   const apart = isForced ? apartFromForced(viewport.stack) : "";
   return `${strongest}${apart}: ${strongInWords(viewport, best)}.`;
-}
-
-/**
- * Return a list for each row: the positions of the keys with the largest number. Rows with only
- * zeros and rows of forced queries are omitted. Each cell must show a single weight.
- */
-function bestKeys(viewport: Viewport, { values, rows, columns }: Grid): number[][] {
-  const { axes } = viewport;
-  const isForced = forcedRows(viewport);
-  const best = Array.from({ length: rows }, (_, row) =>
-    topRanks(values.subarray(row * columns, (row + 1) * columns), 1, () => !isForced[row]),
-  );
-  return best.flatMap((keys) =>
-    keys.length > 0 ? [keys.map((column) => tokenAt(axes.key, column))] : [],
-  );
 }
 
 /**

@@ -2,10 +2,8 @@
 
 import type { LegendScale } from "../../draw/figure";
 import { colorAt, rampOf, type SignColors, weightAt } from "../colors/color-scales";
-import { ColorLegend, fitSwitch } from "../colors/legend";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
 import { type HeatMap, hatchesCells, notChosenCells, signsOf } from "./marks";
-import type { HeatMapStore } from "./store";
 
 /**
  * Colour scale of weights. `end` is the largest absolute value on the scale, and `beyond` is true
@@ -55,12 +53,4 @@ export function heatMapScale(heatMap: HeatMap): LegendScale {
   if (!notChosenCells(heatMap)) return scale;
   const { notChosen: color } = heatMap.palette;
   return { ...scale, sample: { name: "not chosen", color, hatched: hatchesCells(heatMap.layout) } };
-}
-
-export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
-  const { end, grid, layout } = heatMap;
-  const { name } = quantityOf(layout.viewport.stack);
-  const scale = { end, maximum: grid.maximum };
-  const toggle = fitSwitch("scale to the largest in sight", store.scaling, scale, name);
-  return <ColorLegend scale={heatMapScale(heatMap)} toggle={toggle} />;
 }

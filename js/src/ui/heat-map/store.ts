@@ -25,7 +25,7 @@ import {
   windowAround,
   windowAt,
 } from "../axis";
-import { type Scaling, scaleEnd } from "../colors/color-scales";
+import { scaleEnd } from "../colors/color-scales";
 import { effectsOf, widestNumber } from "../effects/effects";
 import type { WithImages } from "../image/state";
 import { createImagePanel, type ImagePanel } from "../image/store";
@@ -58,7 +58,7 @@ const MAX_HEIGHT_EMBEDDED = 520;
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
- * Share of the non-zero cells that a colour scale with "auto" must include, if a few values are
+ * Share of the non-zero cells that a colour scale must include, if a few values are
  * typically much larger than the others (see `ownLargest`). Other scales include all cells.
  */
 const COVERED_SHARE = 0.995;
@@ -78,7 +78,6 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
   const hovered = signal<Focus | null>(null);
   const cursor = signal<Focus | null>(null);
   const search = signal("");
-  const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
   // Count of tile arrivals. Signals that read it are computed again when tiles arrive.
   const arrivals = signal(0);
 
@@ -174,7 +173,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
     const now = shown.value;
     const drawn = now?.layout.viewport;
     const averaged = drawn && (isSigned(drawn) || (isPooled(drawn) && drawn.pooled === "mean"));
-    return now && averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
+    return now && averaged ? quantile(now.grid.values) : largest.value;
   });
   const scaleLargest = context.scale?.largest(ownLargest) ?? ownLargest;
   const ownMaximum = computed(() => shown.value?.grid.maximum ?? 0);
@@ -184,7 +183,7 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
     const now = shown.value;
     if (!now) return null;
     const signed = isSigned(now.layout.viewport);
-    const end = scaleEnd(scaleLargest.value, scaleMaximum.value, scaling.value, signed) || 1;
+    const end = scaleEnd(scaleLargest.value, scaleMaximum.value, signed) || 1;
     return {
       ...now,
       palette: context.palette.value,
@@ -271,7 +270,6 @@ export function createHeatMapStore(context: WithImages<ViewContext<HeatMapState>
     hovered,
     cursor,
     search,
-    scaling,
     /**
      * Zoom by one step. The query and the key at the point `around` stay in place. The point is in
      * pixels from the upper left corner of the cells. By default, it is their centre.

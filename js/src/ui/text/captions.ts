@@ -347,30 +347,6 @@ function forcedInWords(query: string, key: string): string {
 }
 
 /**
- * Return a sentence that names the key which is the best key, the one with the largest rank, of more
- * queries than any other. The sentence does not state the rank, which is about 1 for any best key.
- *
- * @param texts texts of the keys.
- * @param best for each query, the indices of its best keys, which have equal ranks.
- * @param isWhole whether all keys are in sight.
- */
-export function bestKeyInWords(
-  texts: readonly string[],
-  best: readonly (readonly number[])[],
-  isWhole: boolean,
-): string {
-  const counts = new Map<number, number>();
-  for (const key of best.flat()) counts.set(key, (counts.get(key) ?? 0) + 1);
-  const count = Math.max(...counts.values());
-  const [first = 0, ...others] = [...counts.keys()].filter((key) => counts.get(key) === count);
-  const [keys, each] = others.length > 0 ? ["keys", "each "] : ["key", ""];
-  const named = quotedAt(texts, first) + (others.length > 0 ? ` and ${others.length} more` : "");
-  const queries = several(best.length, "query", PLURALS.query);
-  const inSight = isWhole ? "" : " in sight";
-  return `Most often the best ${keys}${inSight}: ${named}, ${each}for ${count} of ${queries}.`;
-}
-
-/**
  * Return the words for negative and for positive numbers: "less" and "more" for differences,
  * "negative" and "positive" for other quantities.
  */

@@ -277,14 +277,14 @@ function open<S extends RecordState>(
   });
 }
 
-/** Return the values of the traits that the reader can change. */
+/** Return the values of the traits that the reader can change. Only `changes` has no kind. */
 function choicesOf<S extends RecordState>(
   { traits, features }: ViewDefinition<S>,
   state: Signals<S>,
 ): ReadonlySignal<object> {
   const declared: Declared<object> = viewTraits(traits, features);
-  const choices = Object.entries(declared).flatMap(([name, { kind, read }]) =>
-    kind || read ? [[name, state[name as keyof S]]] : [],
+  const choices = Object.entries(declared).flatMap(([name, { kind }]) =>
+    kind || name === "changes" ? [[name, state[name as keyof S]]] : [],
   );
   return computed(() => follow(Object.fromEntries(choices)));
 }

@@ -5,44 +5,8 @@
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { TokenList } from "../../client/protocol";
-import { orderLabel, quoted, stackName } from "../text/captions";
-import { isGenerating, type RecordState, type RecordStore, type Selection } from "./record";
+import { isGenerating, type RecordState, type RecordStore } from "./record";
 import { type Signals, same } from "./state";
-
-/** Describe stack, layer and heads, and the pins of a selection, with one text for each. */
-function selectionInWords(selection: Selection): { chosen: string[]; pins: string[] } {
-  const { stack, layer, chosen, queries, keys, token, key } = selection;
-  const heads = `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
-  const pin = (side: string, { text }: TokenList, index: number | null): string =>
-    index === null ? `no ${side} pinned` : `${side} ${quoted(text[index] ?? "")} (${index})`;
-  return {
-    chosen: [
-      stackName(stack.name),
-      `layer ${layer}`,
-      chosen.length === 0 ? "no head chosen" : heads,
-    ],
-    pins: [pin("query", queries, token), pin("key", keys, key)],
-  };
-}
-
-interface Choice {
-  stack: string;
-  chosen: string[];
-  pins: string[];
-  /** All traits that the reader can change, by name. */
-  traits: object;
-}
-
-/** Return what differs between two choices in words. Pins are named only if nothing else differs. */
-function difference(before: Choice, now: Choice): [string, string] | null {
-  for (const part of ["chosen", "pins"] as const) {
-    const at = now[part].flatMap((words, i) => (words === before[part][i] ? [] : [i]));
-    const [was, wanted] = [before, now].map((choice) => at.map((i) => choice[part][i]).join(", "));
-    if (was && wanted) return [was, wanted];
-  }
-  return null;
-}
 
 /**
  * Track what the picture of a view shows.
@@ -59,19 +23,11 @@ export function createOldPicture(
   drawn: ReadonlySignal<boolean>,
   keeps: ReadonlySignal<boolean>,
 ) {
-  const shown = signal<Choice | null>(null);
-  const now = computed<Choice | null>(() => {
+  const now = computed(() => {
     const selection = record.selection.value;
-    if (!selection) return null;
-    const { chosen, pins } = selectionInWords(selection);
-    const order = `heads by ${orderLabel(state.order.value)}`;
-    return {
-      stack: selection.stack.name,
-      chosen: [...chosen, order],
-      pins,
-      traits: traits.value,
-    };
+    return selection && { stack: selection.stack.name, traits: traits.value };
   });
+  const shown = signal<typeof now.value>(null);
   const loading = computed(() => !drawn.value || record.loading.value);
   record.live(() => {
     now.value;
@@ -98,14 +54,9 @@ export function createOldPicture(
      * nothing was drawn yet. `verb` is what the missing numbers did not do.
      */
     inWords: (verb: "did not arrive" | "has not arrived"): string => {
-      const [before, wanted] = [shown.value, now.value];
-      if (before === null || wanted === null) return "";
+      if (shown.value === null || now.value === null) return "";
       if (!isOld.value) return "The picture stays.";
-      const [was, missing] = difference(before, wanted) ?? [
-        "the picture before the last change",
-        "the new picture",
-      ];
-      return `Still shown: ${was}. ${missing[0]?.toUpperCase()}${missing.slice(1)} ${verb}.`;
+      return `Still shown: the picture before the last change. The new picture ${verb}.`;
     },
   };
 }

@@ -18,12 +18,9 @@ import type { WidgetModel } from "../../client/kernel";
 import type { Kind, Trait } from "../../client/traits";
 
 /**
- * Declarations of the fields of a state: traits of Python, or results that only a page has. `read`
- * parses a field without a `kind` from the address of a page.
+ * Declarations of the fields of a state: traits of Python, or results that only a page has.
  */
-export type Declared<S extends object> = {
-  readonly [K in keyof S]: Trait<unknown> & { readonly read?: (text: string) => unknown };
-};
+export type Declared<S extends object> = { readonly [K in keyof S]: Trait<unknown> };
 
 /** Return the default values of the fields of a state. */
 export function defaultsOf<S extends object>(traits: Declared<S>): S {
@@ -137,7 +134,7 @@ export function bindModel<S extends object>(
  * Parse a value of a trait. Return undefined for invalid text. An empty text is null if the trait can
  * be null.
  */
-export function readValue({ kind, min, nullable }: Trait<unknown>, text: string): unknown {
+function readValue({ kind, min, nullable }: Trait<unknown>, text: string): unknown {
   if (text === "" && nullable) return null;
   return kind && readKind(kind, text, min);
 }
@@ -159,23 +156,12 @@ function readKind(kind: Kind, text: string, min = Number.NEGATIVE_INFINITY): unk
   return isValid ? values : undefined;
 }
 
-/**
- * Return the text of one entry of a list, for the URL fragment. If the entry is an object, join the
- * values of its fields by ".", without their names.
- */
-function partText(value: unknown): string {
-  if (value === null || typeof value !== "object") return String(value);
-  const texts = Object.values(value).map((field) => encodeURIComponent(field ?? ""));
-  // Escape "." inside a value, because "." separates the values.
-  return texts.map((field) => field.replaceAll(".", "%2E")).join(".");
-}
-
 /** Names of the traits that the address of a page can have. */
 function addressNames<S extends object>(traits: Declared<S>): (keyof S & string)[] {
   const names = Object.keys(traits) as (keyof S & string)[];
   return names.filter((name) => {
-    const { kind, read, address } = traits[name];
-    return (kind || read) && address !== "never";
+    const { kind, address } = traits[name];
+    return kind && address !== "never";
   });
 }
 
@@ -193,7 +179,7 @@ export function writeHash<S extends object>(
     const { value: off, address } = traits[name];
     const value = values[name];
     if (address !== "always" && same(value, opened[name] ?? off)) continue;
-    const text = Array.isArray(value) ? value.map(partText).join(",") : String(value ?? "");
+    const text = Array.isArray(value) ? value.join(",") : String(value ?? "");
     parts.push(`${name}=${encodeURIComponent(text).replaceAll("%2C", ",")}`);
   }
   return parts.join("&");
@@ -206,7 +192,7 @@ export function readHash<S extends object>(hash: string, traits: Declared<S>): P
   for (const name of addressNames(traits)) {
     const text = parameters.get(name);
     const trait = traits[name];
-    const value = text === null ? undefined : (trait.read?.(text) ?? readValue(trait, text));
+    const value = text === null ? undefined : readValue(trait, text);
     if (value !== undefined) values[name] = value as S[typeof name];
   }
   return values;

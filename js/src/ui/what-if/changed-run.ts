@@ -19,12 +19,11 @@ import type {
   StackNumbers,
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
-import { RECORD_TRAITS } from "../../client/traits";
 import { capital } from "../text/captions";
 import { createAnswer } from "../view/answer";
 import type { ShownStack } from "../view/model-layers";
 import type { Feature, RecordState, RecordStore } from "../view/record";
-import { assign, readValue, type Signals, same } from "../view/state";
+import { assign, type Signals, same } from "../view/state";
 
 /**
  * Choices of the weights that the view shows: those of the unchanged run ("before"), those of the
@@ -107,49 +106,8 @@ export type ChangedRunState = Pick<RecordState, "runs_model" | "run"> & {
   } | null;
 };
 
-/**
- * Fields that each kind of change has in addition to `kind`, `stack`, `layers` and `heads`. In a
- * URL fragment, a change is written as the values of those four fields, followed by the values of
- * these.
- */
-const FIELDS: Record<Change["kind"], readonly string[]> = {
-  Ablate: [],
-  HideTokens: ["tokens"],
-  Knockout: ["queries", "keys", "renormalize"],
-};
-
-/** Parse the text of one change from a URL fragment. Return undefined for invalid text. */
-function readChange(item: string): Change | undefined {
-  const [kind = "", stack = "", ...values] = item.split(".");
-  if (!Object.hasOwn(FIELDS, kind)) return undefined;
-  const names = ["layers", "heads", ...FIELDS[kind as Change["kind"]]];
-  const fields = names.map((name, i) => {
-    const value = values[i] ?? "-";
-    if (name === "renormalize") return value === "true";
-    return readValue({ value: null, kind: "index", nullable: true }, value);
-  });
-  if (values.length !== names.length || fields.includes(undefined)) return undefined;
-  const entries = names.map((name, i) => [name, fields[i]]);
-  return { kind, stack: decoded(stack), ...Object.fromEntries(entries) };
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
-/** Parse the list of changes from a URL fragment. Return undefined for invalid text. */
-function readChanges(text: string): Change[] | undefined {
-  const changes = text === "" ? [] : text.split(",").map(readChange);
-  return changes.every((change) => change !== undefined) ? changes : undefined;
-}
-
 /** Fields of `ChangedRunState` that have no simple value. */
-export const CHANGED_RUN_TRAITS = {
-  changes: { ...RECORD_TRAITS.changes, read: readChanges },
+const CHANGED_RUN_TRAITS = {
   outcomes: { value: [] },
   known_edges: { value: [] },
   changed_run: { value: null },

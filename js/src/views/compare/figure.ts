@@ -1,23 +1,18 @@
 /**
- * Export of the compare view as a figure, and of the chosen head as a CSV table. Members are the
- * compared records. Each pane below the grid of heads shows the chosen head of one member, or the
+ * Export of the compare view as a figure. Members are the compared records. Each pane below the grid of heads shows the chosen head of one member, or the
  * difference of two members.
  */
 
-import type { Range } from "../../client/protocol";
-import type { Source } from "../../client/source";
 import { type Box, textMark } from "../../draw/figure";
 import { sceneOf, translate } from "../../draw/marks";
-import { pairAt, sizeOf, windowAt } from "../../ui/axis";
 import { pinColor } from "../../ui/colors/palette";
 import { drawnYet, type ViewFigure } from "../../ui/exports/exports";
 import type { GridLayout } from "../../ui/head-grid/grid";
 import { frameMark, gridMarks } from "../../ui/head-grid/marks";
 import { formatSmall } from "../../ui/text/captions";
-import { csvText, roundedTo, writtenError } from "../../ui/text/csv";
 import type { ViewContext } from "../../ui/view/define-view";
 import { type CellStyle, distanceScale, headMarks, TREND, trendMarks } from "./marks";
-import { type CompareSelection, type CompareState, missingQueries } from "./state";
+import type { CompareSelection, CompareState } from "./state";
 import type { CompareStore } from "./store";
 
 /**
@@ -97,73 +92,4 @@ export function gridFigure(
     picture: sceneOf({ width, height }, [], marks),
     scales: [distanceScale(style.theme, style.end)],
   };
-}
-
-const COLUMNS = [
-  ...["stack", "layer", "head", "query", "query_token", "key", "key_token"],
-  ...["a", "b", "difference", "largest_error", "a_name", "b_name"],
-];
-/**
- * Maximum number of query-key pairs in a table. If there are more, the table contains only the
- * pinned query. If no query is pinned, it contains as many of the first queries as this limit
- * allows, but at least one.
- */
-const MAX_PAIRS = 1 << 20;
-
-/**
- * Return a CSV table of the chosen head, with one row per query-key pair: the weights in the first
- * and in the compared member, and their difference. Pairs whose weights are both 0 are omitted. If
- * a window is null, the table contains all queries or all keys.
- */
-export async function pairsCsv(
-  source: Source,
-  selection: CompareSelection,
-  windows: { queries: Range | null; keys: Range | null },
-): Promise<string> {
-  const { compared, member, layer, head, names } = selection;
-  const numKeys = selection.keys.text.length;
-  const columns = windows.keys ?? [0, numKeys];
-  let rows = windows.queries ?? [0, selection.queries.text.length];
-  if (sizeOf(rows) * sizeOf(columns) > MAX_PAIRS) {
-    const { token } = selection;
-    const most = Math.max(1, Math.floor(MAX_PAIRS / sizeOf(columns)));
-    rows = token === null ? windowAt(0, most, rows) : [token, token + 1];
-  }
-  const ask = (stack: string) => source.block({ stack, layer, heads: [head], rows, columns });
-  const difference = compared.differences[member];
-  const [one, two] = await Promise.all([
-    ask(compared.members[0] as string),
-    ask(compared.members[member] as string),
-  ]);
-  // If the weights of the members are rounded, load their difference, which was rounded separately.
-  // The picture and the caption also show this difference.
-  const rounded = difference && one.error + two.error > 0 ? await ask(difference) : null;
-  const changes = rounded?.matrices[0] as Float32Array | undefined;
-  const missing = new Set(missingQueries(selection));
-  const lines: (string | number)[][] = [];
-  const largest = Math.max(one.error, two.error);
-  const [a, b] = [one.matrices[0] as Float32Array, two.matrices[0] as Float32Array];
-  for (let at = 0; at < a.length; at++) {
-    const [from, to] = [a[at] as number, b[at] as number];
-    if (from === 0 && to === 0) continue;
-    const [query, key] = pairAt({ rows, columns }, at);
-    // The picture of the difference does not show a query that only one member has. For such a
-    // query, subtract the weights.
-    const drawn = missing.has(query) ? undefined : changes?.[at];
-    lines.push([
-      ...[selection.stack.name, layer, head],
-      ...[query, selection.queries.text[query] ?? ""],
-      ...[key, selection.keys.text[key] ?? ""],
-      roundedTo(from, one.error),
-      roundedTo(to, two.error),
-      drawn === undefined ? roundedTo(to - from, largest) : roundedTo(drawn, rounded?.error ?? 0),
-      // The error of a subtraction is at most the sum of both errors.
-      writtenError(
-        drawn === undefined ? one.error + two.error : Math.max(largest, rounded?.error ?? 0),
-      ),
-      names[0] ?? "",
-      names[member] ?? "",
-    ]);
-  }
-  return csvText(COLUMNS, lines);
 }

@@ -24,7 +24,7 @@ import { MATRIX_CSS, MatrixView } from "../matrix";
 import { coverageOf, openingInWords, sentenceOf, subtitleOf } from "./captions";
 import css from "./compare.css";
 import { CompareControls, MemberSlider } from "./controls";
-import { gridFigure, pairsCsv } from "./figure";
+import { gridFigure } from "./figure";
 import { ChosenHead, CompareGrid } from "./grid";
 import { type Arrangement, arrangementAt } from "./layout";
 import type { CompareOpening, CompareState } from "./state";
@@ -43,7 +43,7 @@ const FORMS: Record<CompareState["form"], ComponentType<{ context: ViewContext<C
 };
 
 export function CompareView({ context }: { context: ViewContext<CompareState> }) {
-  const { state, source } = context;
+  const { state } = context;
   const store = useMemo(() => createCompareStore(context), []);
   const panes = usePanes(context);
   const arrangement = useComputed(() =>
@@ -54,6 +54,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   // the figure would otherwise be blank.
   const isPart = (name: PaneName): boolean =>
     isPrinted(context.figure) && arrangement.peek() === "two" && name !== "difference";
+  const lastPane = store.panes.value.at(-1) as PaneName;
   const entries = useExports(frame, {
     name: "compare-view",
     figure: async () => {
@@ -106,12 +107,8 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         : [upper.scene, row, ...below];
       return { ...upper, scene: inColumns([rows]) };
     },
-    csv: () =>
-      pairsCsv(source, drawnYet(store.selection.peek()), {
-        queries: state.query_window.peek(),
-        keys: state.key_window.peek(),
-      }),
-    csvLabel: "Head’s weights, CSV",
+    csv: () => panes.exporter(lastPane).csv(),
+    csvLabel: `${titleOf(store.selection.value, lastPane)}, CSV`,
   });
 
   useSignalEffect(() => {

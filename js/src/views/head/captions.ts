@@ -23,7 +23,6 @@ import { gatesInWords } from "../../ui/head-grid/gates";
 import {
   apartFromForced,
   aroundZero,
-  bestKeyInWords,
   capital,
   counted,
   formatShare,
@@ -146,25 +145,9 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
 }
 
 /**
- * Return a list for each query with a drawn line: the key of its strongest line, or several keys if
- * their lines have the same weight.
- */
-function bestKeys({ drawn }: Lines, plan: Plan): number[][] {
-  const best = new Map<number, Line[]>();
-  for (const line of drawn) {
-    if (isForced(plan, line.query)) continue;
-    const weight = best.get(line.query)?.[0]?.weight ?? 0;
-    if (line.weight === weight) best.get(line.query)?.push(line);
-    if (line.weight > weight) best.set(line.query, [line]);
-  }
-  return [...best.values()].map((lines) => lines.map(({ key }) => key));
-}
-
-/**
  * Describe the strongest drawn line of a query that is not forced. If its query and its key are
  * resting tokens, describe the strongest line without a resting token instead, if such a line exists.
- * For signed numbers, resting tokens are not skipped. For ranks, name the best keys instead, or
- * return "" for several heads.
+ * For signed numbers, resting tokens are not skipped. Return "" for ranks.
  */
 function strongestLineInWords(plot: LinePlot): string {
   const { plan, lines, quantity } = plot;
@@ -177,10 +160,8 @@ function strongestLineInWords(plot: LinePlot): string {
   const [best] = strongestLines(free, 1);
   if (lines.drawn.length === 0) return "No line is drawn.";
   if (!best) return "";
-  if (name === "rank")
-    return lines.series.length > 1
-      ? ""
-      : bestKeyInWords(plan.keys.text, bestKeys(lines, plan), isComplete(plan.axes.key));
+  // The best keys of all queries have the same rank.
+  if (name === "rank") return "";
   if (signed) return `Largest ${name}: ${describe(best)}`;
   const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
@@ -326,7 +307,6 @@ export function coverage(plot: LinePlot, live: boolean): string {
   if (name === "rank" && options.topK !== null && plan.token === null) {
     const numRows = new Set(lines.drawn.map(({ series, query }) => `${series} ${query}`)).size;
     if (lines.drawn.length > options.topK * numRows) parts.push("Keys of equal rank included.");
-    if (live) parts.push("The matrix view shows all ranks.");
   }
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
   const { exclusions } = plan.axes.key;

@@ -7,7 +7,7 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { HEAD_VIEW_TRAITS } from "../../client/traits";
-import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
+import { ColorLegend } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports } from "../../ui/exports/exports";
 import { defineView } from "../../ui/frame/define-view";
@@ -109,15 +109,7 @@ function HeadFooter({ store }: { store: HeadStore }) {
       {linePlot.effects && (
         <EffectLegend scale={linePlot.effects} palette={palette} where="beside keys" />
       )}
-      <ColorLegend
-        scale={opacityScale(linePlot)}
-        toggle={fitSwitch(
-          "scale to the largest drawn",
-          store.scaling,
-          { end: linePlot.scale, maximum: linePlot.weights.maximum },
-          linePlot.quantity.name,
-        )}
-      />
+      <ColorLegend scale={opacityScale(linePlot)} />
     </Footer>
   );
 }

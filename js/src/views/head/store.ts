@@ -5,7 +5,7 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { isVisible, pinsOf, type Side } from "../../ui/axis";
-import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
+import { scaleEnd } from "../../ui/colors/color-scales";
 import { effectsOf } from "../../ui/effects/effects";
 import type { WithImages } from "../../ui/image/state";
 import { createImagePanel, type ImagePanel } from "../../ui/image/store";
@@ -47,7 +47,6 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const hoveredHeads = signal<readonly number[]>([]);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
-  const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
   const plan = computed<Plan | null>(
     () => record.selection.value && planOf(record.selection.value, follow(state)),
@@ -132,7 +131,7 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
       palette: context.palette.value,
       images: context.image?.images.value ?? [],
       quantity: quantityOf(drawn.stack),
-      scale: scaleEnd(largest.value, maximum.value, scaling.value, follows) || 1,
+      scale: scaleEnd(largest.value, maximum.value, follows) || 1,
       strongest: strongest.value,
       effects: effects.value,
     };
@@ -200,7 +199,6 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
     cursor,
     search,
     matches: computed(() => plan.value && findTokens(plan.value.axes, search.value)),
-    scaling,
     /** Pin a token, or unpin it if it is pinned already. */
     togglePin: ({ side, index }: TokenAt): void => {
       const field = side === "query" ? "token" : "key";

@@ -7,12 +7,13 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { MATRIX_VIEW_TRAITS } from "../../client/traits";
+import { ColorLegend } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports } from "../../ui/exports/exports";
 import { defineView } from "../../ui/frame/define-view";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
-import { HeatMapLegend } from "../../ui/heat-map/legend";
+import { heatMapScale } from "../../ui/heat-map/legend";
 import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import type { HeatMapState } from "../../ui/heat-map/state";
@@ -99,7 +100,7 @@ function MatrixFooter({ store, sentenceOf }: { store: HeatMapStore; sentenceOf: 
       {heatMap.effects && (
         <EffectLegend scale={heatMap.effects} palette={heatMap.palette} where="beside keys" />
       )}
-      <HeatMapLegend store={store} heatMap={heatMap} />
+      <ColorLegend scale={heatMapScale(heatMap)} />
     </Footer>
   );
 }

@@ -2,10 +2,11 @@
 
 import type { RefObject } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
+import { ColorLegend } from "../../ui/colors/legend";
 import { bound, Choice, CloseButton } from "../../ui/controls/fields";
 import { runKey, type Shortcut } from "../../ui/controls/keys";
 import { coverage } from "../../ui/heat-map/captions";
-import { HeatMapLegend } from "../../ui/heat-map/legend";
+import { heatMapScale } from "../../ui/heat-map/legend";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -89,7 +90,7 @@ function DetailWords({ context, matrix }: DetailStore) {
           options={{ linear: "linear", log: "logarithmic" }}
           {...bound(context.state.color_scale)}
         />
-        <HeatMapLegend store={matrix} heatMap={heatMap} />
+        <ColorLegend scale={heatMapScale(heatMap)} />
       </div>
     </div>
   );

@@ -5,7 +5,6 @@
  * number that is drawn as a bar. The role of a head names what it does, as found over a corpus.
  */
 
-import type { StackDescription } from "../../client/protocol";
 import type { Matrix, Source } from "../../client/source";
 import { type Box, namedColors } from "../../draw/figure";
 import { sceneOf, translate } from "../../draw/marks";
@@ -17,11 +16,11 @@ import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
 import { frameMark, gridMarks } from "../../ui/head-grid/marks";
 import { quantityOf } from "../../ui/text/captions";
-import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/text/csv";
+import { csvText } from "../../ui/text/csv";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
 import { groupByLayer, type Layout } from "./layout";
-import { requestOf, strongestOf } from "./maps";
+import { requestOf } from "./maps";
 import { headMarks, thumbnailScale } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
@@ -113,53 +112,8 @@ export function figureParts(
   };
 }
 
-interface Strongest {
-  query: number;
-  key: number;
-  weight: number;
-  error: number;
-}
-
-/**
- * Return the strongest weight of a head, or null if all weights are 0. If the map is pooled,
- * request the weights of its strongest cell to find the query and the key.
- */
-async function findStrongest(
-  source: Source,
-  store: ModelStore,
-  at: HeadIndex,
-  map: Matrix | undefined,
-): Promise<Strongest | null> {
-  const best = map && strongestOf(map, store.part.peek(), store.stackOf(at));
-  if (!best) return null;
-  const { rows, columns, weight } = best;
-  const [[query], [key]] = [rows, columns];
-  if (best.isSingle) return { query, key, weight, error: errorOf(map) };
-  const { layer, head } = at;
-  const stack = store.stackOf(at).name;
-  const block = await source.block({ stack, layer, heads: [head], rows, columns });
-  const values = block.matrices[0] as Float32Array;
-  const exact = strongestOf({ ...block, values }, { rows, columns }, store.stackOf(at));
-  if (!exact) return null;
-  const [[exactQuery], [exactKey]] = [exact.rows, exact.columns];
-  return { query: exactQuery, key: exactKey, weight: exact.weight, error: block.error };
-}
-
-/**
- * Return the error of the strongest weight of a map: 0 if the map contains its exact value,
- * otherwise the largest error of the map's weights.
- */
-function errorOf(map: Matrix | undefined): number {
-  return !map || map.largest ? 0 : map.error;
-}
-
-/** Return a CSV table with one row per displayed head: its scores and its strongest weight. */
-export async function headsCsv(
-  source: Source,
-  store: ModelStore,
-  { grid, selection, map }: Exported,
-): Promise<string> {
-  const { queries, keys } = selection;
+/** Return a CSV table with one row per displayed head, with its scores. */
+export function headsCsv(store: ModelStore, grid: HeadGrid): string {
   const effects = store.effects.peek();
   const columns: [string, (head: ScoredHead) => string | number | null][] = [
     ["stack", (head) => store.stackOf(head).name],
@@ -175,34 +129,9 @@ export async function headsCsv(
     columns.push(["mean_gate", (head) => gateOf(store.stackOf(head), head)]);
   if (effects?.note) columns.push(["score_measure", () => effects.note]);
 
-  const nameOf = (stack: StackDescription): string => columnName(stack, "strongest");
-  const weights = [...new Set(store.stacks.peek().map(nameOf))];
-  const rowOf = async (head: ScoredHead): Promise<(string | number | null)[]> => {
-    const best = await findStrongest(source, store, head, map(head));
-    // Numbers of stacks with different quantities are in different columns.
-    const inColumn = (value: string | number): (string | number | null)[] =>
-      weights.map((name) => (name === nameOf(store.stackOf(head)) ? value : null));
-    return [
-      ...columns.map(([, read]) => read(head)),
-      ...(best
-        ? [
-            ...inColumn(roundedTo(best.weight, best.error)),
-            best.query,
-            queries.text[best.query] ?? "",
-            best.key,
-            keys.text[best.key] ?? "",
-            writtenError(best.error),
-          ]
-        : // If all weights of a map are 0, small weights may have been rounded to 0. In this case,
-          // write the error of the map.
-          [...inColumn(0), null, null, null, null, roundedUp(errorOf(map(head)))]),
-    ];
-  };
-  const rows: (string | number | null)[][] = [];
-  for (const row of grid.rows) {
-    const heads = row.filter((head) => head !== null);
-    rows.push(...(await Promise.all(heads.map(rowOf))));
-  }
-  const names = [...columns.map(([name]) => name), ...weights];
-  return csvText([...names, "query", "query_token", "key", "key_token", "largest_error"], rows);
+  const heads = grid.rows.flat().filter((head) => head !== null);
+  return csvText(
+    columns.map(([name]) => name),
+    heads.map((head) => columns.map(([, read]) => read(head))),
+  );
 }

@@ -69,7 +69,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         ...figureParts(context, store, drawnYet(store.wholeLayout()), exported),
       });
     },
-    csv: async () => headsCsv(context.source, store, await loadExported(context, store)),
+    csv: () => headsCsv(store, drawnYet(store.grid.peek())),
     csvLabel: "Heads, CSV",
   });
 

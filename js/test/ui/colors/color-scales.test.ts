@@ -50,12 +50,10 @@ describe("scales", () => {
     expect(weightAt(0.5, 0.1, "log")).toBeCloseTo(0.001, 6);
   });
 
-  it("end at a round number if all weights are small, unless the whole scale is chosen", () => {
+  it("end at a round number if all weights are small", () => {
     expect([0.03, 0.17, 0.21, 0.25].map(niceMaximum)).toEqual([0.05, 0.2, 0.25, 0.25]);
-    expect(scaleEnd(0.17, 1, "auto")).toBe(0.2);
-    expect(scaleEnd(0.17, 1, "whole")).toBe(1);
-    expect(scaleEnd(0.7, 1, "auto")).toBe(1);
-    expect(scaleEnd(0.7, 0.75, "largest")).toBe(0.75);
-    expect(scaleEnd(0, 5, "auto")).toBe(5);
+    expect(scaleEnd(0.17, 1)).toBe(0.2);
+    expect(scaleEnd(0.7, 1)).toBe(1);
+    expect(scaleEnd(0, 5)).toBe(5);
   });
 });

@@ -1,37 +1,25 @@
-import { signal } from "@preact/signals";
 import { expect, it, vi } from "vitest";
 import type { LegendScale } from "../../../src/draw/figure";
-import type { Scaling } from "../../../src/ui/colors/color-scales";
-import { ColorLegend, fitSwitch } from "../../../src/ui/colors/legend";
+import { ColorLegend } from "../../../src/ui/colors/legend";
 import { scaleLabels } from "../../../src/ui/heat-map/legend";
 import { pointIn } from "../../../src/ui/plot/plot";
 import { mount } from "../../dom";
 
 it("the legend of a colour scale is a labelled switch", () => {
   const onChange = vi.fn();
-  const toggle = { label: "scale to the largest drawn", title: "the end", on: true, onChange };
+  const toggle = { label: "logarithmic", title: "the type", on: true, onChange };
   const scale: LegendScale = {
     color: (position) => [0, 0, 0, 255 * position],
     labels: ["0", "weight", "1"],
   };
   const root = mount(<ColorLegend scale={scale} toggle={toggle} />);
   const input = root.querySelector<HTMLInputElement>("input[role=switch]");
-  expect(input?.getAttribute("aria-label")).toBe("scale to the largest drawn");
+  expect(input?.getAttribute("aria-label")).toBe("logarithmic");
   expect([input?.checked, input?.getAttribute("aria-checked")]).toEqual([true, "true"]);
   input?.click();
   // A click on the colours also toggles the switch.
   root.querySelector<HTMLElement>(".av-ramp")?.click();
   expect(onChange).toHaveBeenCalledTimes(2);
-});
-
-it("the switch is on for a fitted scale, even if nothing visible changes", () => {
-  const scaling = signal<Scaling>("auto");
-  const at = (end: number) => fitSwitch("scale", scaling, { end, maximum: 1 });
-  expect([at(0.2).on, at(1).on]).toEqual([true, false]);
-  at(1).onChange();
-  expect([scaling.value, at(1).on]).toEqual(["largest", true]);
-  at(1).onChange();
-  expect([scaling.value, at(0.2).on]).toEqual(["whole", false]);
 });
 
 it("the labels of a scale name larger or smaller weights that its end colours include", () => {

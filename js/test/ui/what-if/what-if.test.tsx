@@ -7,12 +7,10 @@ import type {
   ReadRequest,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { RECORD_TRAITS } from "../../../src/client/traits";
 import type { Reply } from "../../../src/client/transport";
 import type { RecordState, Selection } from "../../../src/ui/view/record";
-import { assign, readHash, writeHash } from "../../../src/ui/view/state";
+import { assign } from "../../../src/ui/view/state";
 import {
-  CHANGED_RUN_TRAITS,
   type Change,
   type ChangedRunState,
   type CutChange,
@@ -255,23 +253,6 @@ it("a page shows the stored numbers of a pinned edge", async () => {
   assign(state, { token: 0 });
   const words = "share of the value norm and effect of cutting it: not in this page.";
   await until(() => expect(line()).toContain(words));
-});
-
-it("writes changes to a URL fragment and parses them", () => {
-  const ablate: Change = { kind: "Ablate", stack: "a.b,c", layers: 2, heads: null };
-  type Shown = Pick<RecordState, "changes" | "run">;
-  const state: Shown = { changes: [EDGE, ablate, HIDDEN], run: "after" };
-  const fields = { changes: CHANGED_RUN_TRAITS.changes, run: RECORD_TRAITS.run };
-  const hash = writeHash(state, fields);
-  const items = ["Knockout.self.2.1.1.0.true", "Ablate.a%252Eb%252Cc.2.", "HideTokens.self...3"];
-  expect(hash).toBe(`changes=${items.join(",")}&run=after`);
-  expect(readHash(`#${hash}`, fields)).toEqual(state);
-  // A value is omitted if it is that of the initial state (the third argument).
-  const unchanged: Shown = { changes: [], run: "before" };
-  expect(writeHash(unchanged, fields)).toBe("");
-  expect(writeHash(unchanged, fields, state)).toBe("changes=&run=before");
-  for (const wrong of ["Knockout", "Burn.self.1.1", "Ablate.self.x.", "HideTokens.self..", "a.b"])
-    expect(readHash(`#changes=${wrong}&run=never`, fields)).toEqual({});
 });
 
 it("offers the changes that the pins and one head allow", () => {

@@ -14,7 +14,6 @@ import {
   sentenceOf,
   signed,
 } from "../../../src/views/compare/captions";
-import { pairsCsv } from "../../../src/views/compare/figure";
 import { cellMarks, memberAt, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import {
@@ -275,31 +274,6 @@ it("the grid hatches heads that do not differ", () => {
     expect(new Set(hatched)).toEqual(new Set(["line"]));
   expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);
   expect(kinds(null, null)).toEqual(["text"]);
-});
-
-it("the CSV of a window has the positions in the text and all errors", async () => {
-  const weights: Record<string, number[]> = {
-    "self: first": [0.5, 0.25],
-    "self: second": [0.25, 0.5],
-  };
-  const source = {
-    block: async ({ stack }: ReadRequest) => ({
-      matrices: [Float32Array.from(weights[stack] as number[])],
-      error: 0.01,
-    }),
-  } as unknown as Source;
-  const csv = await pairsCsv(source, at(), { queries: [2, 3], keys: [1, 3] });
-  const [names = [], ...rows] = csv
-    .trim()
-    .split("\r\n")
-    .map((line) => line.split(","));
-  const columns = ["query", "key", "a", "b", "difference", "largest_error"];
-  const numbers = rows.map((row) => columns.map((column) => Number(row[names.indexOf(column)])));
-  // The largest error is the sum of three errors of 0.01: of two weights and their difference.
-  expect(numbers).toEqual([
-    [2, 1, 0.5, 0.25, -0.25, 0.03],
-    [2, 2, 0.25, 0.5, 0.25, 0.03],
-  ]);
 });
 
 it("the line of distances starts at zero, and ends with the last member", () => {
