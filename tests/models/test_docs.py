@@ -86,7 +86,7 @@ def parse(arguments: list[str]) -> None:
         # A sentence may mention a command without its required arguments. --help needs none.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_write_demo", lambda *_: Path("x.html"))
+        patch.setattr(cli, "_write", lambda *_: Path("x.html"))
         patch.setattr(cli, "offer_file", lambda _: None)
         try:
             code = cli.main(arguments)

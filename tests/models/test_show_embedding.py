@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import traitlets
 from numpy.testing import assert_allclose
 
 import attnviz as av
+from attnviz.cli import main
 from attnviz.corpus.extract import extract_corpus
 from unit import page_data
 from unit.random_corpora import corpus, record
@@ -137,3 +139,75 @@ def test_an_impossible_view_raises_before_all_texts_are_read(
         )
     handle.remove()
     assert len(forwards) <= max_forwards
+
+
+def command(folder: Path, decoder: tuple[Any, Any]) -> list[str]:
+    """Save a demo model and a file of texts. Return the command line that reads them."""
+    model, tokenizer = decoder
+    model.save_pretrained(folder / "tiny")
+    tokenizer.save_pretrained(folder / "tiny")
+    (folder / "texts.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
+    return ["embedding-view", str(folder / "tiny"), str(folder / "texts.txt")]
+
+
+def test_the_command_writes_a_page(
+    decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--layer", "1", "--heads", "2", "--color", "position", "--enlarged"]
+    options += ["--top-keys", "3", "--layers", "0,1", "--max-points", "60", "--theme", "dark"]
+    assert main([*command(tmp_path, decoder), *options]) == 0
+    data = data_of(tmp_path / "tiny-embedding-view.html")
+    state = data["state"]
+    assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
+    assert (state["color"], state["theme"]) == ("position", "dark")
+    plots, lines = (
+        [reply for reply in data["replies"] if reply["request"] == name]
+        for name in ("plot", "lines")
+    )
+    assert [plot["arguments"]["layer"] for plot in plots] == [0, 1]
+    count = plots[0]["common"]["count"]
+    assert count <= 60
+    # A key of a query has three bytes, and half of the points are queries.
+    keys = page_data.unpacked(lines[0]["data"])
+    assert len(keys) == 3 * 3 * len(plots[0]["header"]) * (count // 2)
+
+
+def test_the_command_reads_the_lines_of_a_text_file(
+    decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = command(tmp_path, decoder)
+    # The file has a byte order mark and line ends of Windows. U+2028 does not end a line.
+    lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
+    (tmp_path / "texts.txt").write_bytes(lines.encode())
+    assert main(arguments) == 0
+    page = (tmp_path / "tiny-embedding-view.html").read_text(encoding="utf-8")
+    texts = json.loads(
+        page_data.unpacked(page_data.reply_of(page, "points", stack="self")["compressed"])
+    )
+    assert texts["names"] == ["the cat sat on the dog", "the dog sat"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["texts.txt", "--color", "foo"], "color='foo' must be"),
+        (["none.txt"], "none.txt"),
+        (["blank.txt"], "texts is empty"),
+        (["latin.txt"], "'utf-8' codec can't decode"),
+    ],
+)
+def test_the_command_checks_before_it_loads_a_model(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text(TEXTS[0], encoding="utf-8")
+    Path("blank.txt").write_text("\n \n", encoding="utf-8")
+    Path("latin.txt").write_bytes("Müller".encode("latin-1"))
+    assert main(["embedding-view", "no-such-model", *arguments]) == 1
+    assert message in capsys.readouterr().err

@@ -18,6 +18,7 @@ import torch
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 import attnviz as av
+from attnviz.cli import main
 from attnviz.extraction import live
 from attnviz.extraction.live import extract_live
 from attnviz.integrations import AttentionCallback, log
@@ -347,3 +348,14 @@ def test_a_view_of_a_generation_on_a_device(kind: str, monkeypatch: pytest.Monke
         assert devices(moved.stacks[name]) == {DEVICE}
         for one, other in zip(moved.to_numpy(name), own.to_numpy(name), strict=True):
             np.testing.assert_allclose(one, other, atol=ERROR)
+
+
+@pytest.mark.slow
+def test_a_command_with_a_device(checkpoint_folder: Path, tmp_path: Path) -> None:
+    pages = []
+    for options in ([], ["--device", str(DEVICE)]):
+        path = tmp_path / "x.html"
+        command = ["head-view", str(checkpoint_folder), "The cat sat.", *options, "-o", str(path)]
+        assert main(command) == 0
+        pages.append(numbers("page", Reply({"name": ""}, path.read_bytes())))
+    assert_close(pages[1], pages[0], "page")

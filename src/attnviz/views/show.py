@@ -334,7 +334,7 @@ _DISPLAYS = ContextVar("_DISPLAYS", default=True)
 def nothing_displayed() -> Iterator[None]:
     """Prevent `show_*` functions in the ``with`` block from displaying the views that they return.
 
-    A script that shows many views uses this context manager.
+    The command line uses this context manager.
     """
     before = _DISPLAYS.set(False)
     try:
