@@ -38,6 +38,11 @@ TEST_PACKAGES = (
     "bertviz==1.4.1",
     # Used in tests of docs/from-elsewhere.md. timm requires torchvision, but only for transforms.
     "timm==1.0.31",
+    # Tests pass its presses to `left_out`. It requires an older transformers, and fire, which
+    # requires termcolor.
+    "kvpress==0.5.5",
+    "fire==0.7.1",
+    "termcolor==3.3.0",
     # Used in tests of quantised models. compressed-tensors requires loguru. The tests of
     # bitsandbytes and torchao are skipped: bitsandbytes is large, and transformers imports torchao
     # everywhere, which then warns in notebooks.

@@ -17,6 +17,7 @@ from attnviz import (
     head_effects,
     head_statistics,
     intervene,
+    permutation_effect,
     show_head_view,
     token_effects,
 )
@@ -180,6 +181,12 @@ def _uses() -> dict[str, tuple[Callable[[Any, Any], Any], bool]]:
         ),
         "token_effects": (
             lambda w, text: token_effects(w, text, answer=_logit, progress=False),
+            False,
+        ),
+        "permutation_effect": (
+            lambda w, text: permutation_effect(
+                w, text, layer=0, head=0, answer=_logit, permutations=4
+            ),
             False,
         ),
         "what-if in a view": (_changed, False),

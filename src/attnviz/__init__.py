@@ -16,7 +16,9 @@ Show many texts
     `head_statistics` measures all heads over many texts, and `show_atlas_view` shows the result.
 Measure whether the attention has an effect on the output
     `intervene` runs the model with changed attention: `Ablate`, `Knockout`, `HideTokens` or
-    `SetWeights`. See also `head_effects`, `token_effects` and `attribute`.
+    `SetWeights`. See also `head_effects`, `token_effects`, `attribute`, `erasure_curve`,
+    `sufficient_tokens` and `permutation_effect`. `left_out` measures what each head loses if the
+    key-value cache is cut.
 Get the numbers
     `extract` returns an `AttentionRecord`. If `record` is its result,
     ``record.stack().weights(layer=3, head=1)`` is an array (queries, keys), and

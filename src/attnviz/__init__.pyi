@@ -23,8 +23,13 @@ from .interventions.changes import Ablate as Ablate
 from .interventions.changes import HideTokens as HideTokens
 from .interventions.changes import Knockout as Knockout
 from .interventions.changes import SetWeights as SetWeights
+from .interventions.erasure import erasure_curve as erasure_curve
+from .interventions.erasure import sufficient_tokens as sufficient_tokens
 from .interventions.head_effects import head_effects as head_effects
 from .interventions.intervene import intervene as intervene
+from .interventions.left_out import Window as Window
+from .interventions.left_out import left_out as left_out
+from .interventions.permutation import permutation_effect as permutation_effect
 from .interventions.token_effects import token_effects as token_effects
 from .record.record import AttentionRecord as AttentionRecord
 from .record.record import load as load

@@ -99,18 +99,29 @@ def test_the_answer_of_a_reranker_is_its_single_logit() -> None:
     effects = av.head_effects(model, GIVEN)
     assert effects.measure == "value of score"
     assert effects[1] == pytest.approx(np.array(expected) - by_hand(model, score), abs=1e-5)
+    moved = av.permutation_effect(model, GIVEN, layer=1, head=0, query=0)
+    assert (moved.measure, moved.median > 0) == ("value of score", True)
 
 
-def test_removed_tokens_equal_explicit_forwards() -> None:
+@pytest.mark.parametrize("removal", ["mask", "delete"])
+def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     model = built("BertForQuestionAnswering", SIZE)
     before = by_hand(model, widest)
     expected = []
     for token in range(COUNT):
         mask = torch.ones_like(IDS)
         mask[0, token] = 0
-        expected.append(by_hand(model, widest, attention_mask=mask))
-    effects = av.token_effects(model, GIVEN, answer=widest)
+        changed: dict[str, Any] = {"attention_mask": mask}
+        if removal == "delete":
+            changed = {"input_ids": IDS[mask > 0][None]}
+        expected.append(by_hand(model, widest, **changed))
+    effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
+    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
+    assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
+    # With "delete", one token always remains, because a text cannot be empty.
+    assert len(curve.order) == COUNT - (removal == "delete")
+    assert "value of widest" in repr(curve)
 
 
 def test_a_view_measures_a_function() -> None:

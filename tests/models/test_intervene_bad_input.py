@@ -27,8 +27,10 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
     return av.attribute(model, inputs, method=method, **options).stack().weights(layer=1)
 
 
-def predicted(model: Any) -> dict[str, Any]:
-    """Return ``{"answer": (id of the most likely token, 8)}``."""
+def predicted(model: Any, way: str) -> dict[str, Any]:
+    """Return ``{"answer": (id of the most likely token, 8)}``, or {} for "permutation_effect"."""
+    if way not in WITH_TOKENS:
+        return {}
     with torch.no_grad():
         return {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
 
@@ -39,10 +41,21 @@ WAYS: dict[str, Callable[..., Any]] = {
     "token_effects": lambda *args, **options: av.token_effects(*args, **options).values,
     "attribute": attributed,
     "integrated gradients": partial(attributed, method="integrated gradients"),
+    "erasure_curve": lambda model, inputs, **options: (
+        av.erasure_curve(model, inputs, np.arange(9.0), **options).values
+    ),
+    "sufficient_tokens": lambda *args, **options: np.array(
+        [float(text[1:]) for text in av.sufficient_tokens(*args, **options).texts]
+    ),
+    "permutation_effect": lambda *args, **options: (
+        av.permutation_effect(*args, layer=1, head=0, query=8, **options).values
+    ),
 }
+#: Functions in `WAYS` whose answer may be tokens. `permutation_effect` needs a function as answer.
+WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WITH_TOKENS)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -73,7 +86,7 @@ def test_unreadable_inputs_and_models_are_refused(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_model_in_training_mode_is_measured_in_evaluation_mode(way: str) -> None:
     model = make_model("gpt2")
-    options = predicted(model)
+    options = predicted(model, way)
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
     model.train()
     before = state_of([model])

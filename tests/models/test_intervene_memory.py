@@ -27,6 +27,9 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
     "method='integrated gradients'": lambda model, inputs: av.attribute(
         model, inputs, method="integrated gradients"
     ),
+    "permuting weights": lambda model, inputs: av.permutation_effect(
+        model, inputs, layer=1, head=0
+    ),
 }
 
 

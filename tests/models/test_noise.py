@@ -82,6 +82,20 @@ def test_a_head_that_adds_almost_nothing_has_no_effect_above_the_noise(dtype: to
     assert "no larger than the noise" in str(effect)
 
 
+def test_other_measurements_have_a_noise_in_half_precision() -> None:
+    model = copy.deepcopy(make_model("llama")).to(torch.bfloat16)
+    inputs = inputs_of("llama", 0)
+    # The logits are about 1, and have the relative precision 2 ** -8.
+    asked: dict[str, Any] = {"answer": lambda output: 10 + output.logits[0, -1, 7].double()}
+    noises = {
+        "permutation": av.permutation_effect(model, inputs, layer=1, head=0).noise,
+        "erasure": av.erasure_curve(model, inputs, np.arange(9.0), random_orders=2, **asked).noise,
+        "sufficient": av.sufficient_tokens(model, inputs, **asked).noise,
+    }
+    for name, noise in noises.items():
+        assert 1e-5 < noise < 1, name
+
+
 def test_the_noise_is_reproducible_and_leaves_nothing_behind() -> None:
     model = copy.deepcopy(make_model("gpt2")).to(torch.float16)
     before, state = state_of([model]), torch.get_rng_state()

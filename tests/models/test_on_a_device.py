@@ -51,6 +51,16 @@ def set_weights_of_a_record(model: Any, _: Any) -> Any:
     return av.intervene(model, IDS.flip(1), change, answer=PAIR).effect.after
 
 
+def erase(model: Any, device: Any) -> Any:
+    ranking = torch.arange(float(COUNT), device=device, requires_grad=True)
+    return av.erasure_curve(model, IDS, ranking, answer=PAIR, random_orders=2).values
+
+
+def left_out(model: Any, device: Any) -> Any:
+    keep = torch.arange(6, device=device) % 2 == 0
+    return av.left_out(model, IDS, keep=keep, after=6).lost[1]
+
+
 def attributions(model: Any, _: Any) -> Any:
     results = [
         av.attribute(model, IDS, method="value norm"),
@@ -75,7 +85,9 @@ def effects(model: Any, _: Any) -> Any:
     ]
 
 
-@pytest.mark.parametrize("call", [set_weights, set_weights_of_a_record, attributions, effects])
+@pytest.mark.parametrize(
+    "call", [set_weights, set_weights_of_a_record, erase, left_out, attributions, effects]
+)
 @pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.slow)])
 def test_results_are_those_of_the_cpu(kind: str, call: Callable[[Any, Any], Any]) -> None:
     model = make_model(kind)
@@ -237,8 +249,8 @@ def an_error(model: Any, _: Any) -> None:
         extractions,
         effects,
         an_error,
-        *(pytest.param(call, marks=pytest.mark.slow) for call in (corpora, attributions)),
-        pytest.param(set_weights, marks=pytest.mark.slow),
+        *(pytest.param(call, marks=pytest.mark.slow) for call in (corpora, attributions, erase)),
+        *(pytest.param(call, marks=pytest.mark.slow) for call in (set_weights, left_out)),
     ],
 )
 def test_nothing_stays_on_the_device(call: Callable[[Any, Any], Any]) -> None:

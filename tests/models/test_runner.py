@@ -93,3 +93,17 @@ def test_the_model_is_restored_after_an_error_in_a_batch() -> None:
     assert state_of([model]) == before
     assert not any("forward" in module.__dict__ for module in model.modules())
     assert together(runner, CHANGES[1]) == pytest.approx([alone(model, CHANGES[1])], abs=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bloom"])
+def test_permuted_weights_have_the_effect_of_weights_that_are_set(kind: str) -> None:
+    model = make_model(kind)
+    inputs = {"input_ids": IDS}
+    effect = av.permutation_effect(model, inputs, layer=1, head=2, answer=ANSWER, permutations=3)
+    weights = av.extract(model, inputs).stack().weights(layer=1, head=2).copy()
+    own, generator = weights[8].copy(), np.random.default_rng(0)
+    for value in effect.values:
+        weights[8] = own[generator.permutation(9)]
+        changed = av.intervene(model, inputs, av.SetWeights(1, 2, weights), answer=ANSWER).effect
+        assert value == pytest.approx(abs(changed.change), abs=2e-6)
+        assert value > 1e-5

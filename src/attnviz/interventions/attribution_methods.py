@@ -263,7 +263,7 @@ _BUILT_IN = (
         GradientAttribution,
         definition="positive gradient times weight, multiplied through the layers",
         meaning="parts of the input that speak for the answer; one matrix per layer",
-        check="`token_effects`",
+        check="`erasure_curve` of the tokens",
         source="Chefer et al. 2021 (arXiv 2103.15679)",
         note="Support for the answer, multiplied through the layers and averaged over heads "
         "(Chefer et al. 2021): each layer is mixed with all earlier layers. It ignores values, "

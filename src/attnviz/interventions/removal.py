@@ -2,7 +2,7 @@
 
 An example is one input of the model. Its answer is a number in the model's output, such as the
 logit of one token minus that of another. The model runs on copies of the example, in batches. From
-each copy, a different token is removed, in one of three ways (see the argument `removal` of
+each copy, a different set of tokens is removed, in one of four ways (see the argument `removal` of
 `attnviz.token_effects`).
 """
 
@@ -24,13 +24,19 @@ from attnviz.interventions.sinks import sink_shares
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-Removal = Literal["mask", "mean embedding", "mean color"]
+_PAIRS = (
+    'removal="{removal}": the attention mask of inputs has entries for pairs of tokens. Pass "mean '
+    'embedding".'
+)
+
+Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 
 
 class TokenRemover:
     """Measurement of a model's answer to one example after tokens are removed.
 
-    The parameters are those of `attnviz.token_effects`. Creating an instance runs the unchanged
+    The parameters are those of `attnviz.token_effects`, and `finds_sinks`, which is whether sinks
+    are looked for in the attention of the unchanged model. Creating an instance runs the unchanged
     model, and raises the errors of `attnviz.token_effects`.
 
     Attributes
@@ -43,7 +49,11 @@ class TokenRemover:
         Positions of the tokens that can be removed. The token after which the answer is read cannot
         be removed. With ``"mean color"``, only patches can be removed.
     sink_shares : ndarray of float64 or None
-        Result of `sink_shares` for the tokens. None if the attention does not fit into memory.
+        Result of `sink_shares` for the tokens. None if `finds_sinks` is False, or if the attention
+        does not fit into memory.
+    num_kept : int
+        Number of tokens in `choice` that must remain. 1 if deleting all of them would leave an
+        empty text, otherwise 0.
     """
 
     def __init__(
@@ -56,6 +66,7 @@ class TokenRemover:
         removal: Removal,
         answer: Any,
         position: int | str | None,
+        finds_sinks: bool = False,
     ) -> None:
         if removal not in get_args(Removal):
             valid = ", ".join(map(repr, get_args(Removal)))
@@ -69,20 +80,26 @@ class TokenRemover:
                 "av.intervene with av.HideTokens."
             )
         example.check_runs("removing tokens")
-        capture = CaptureOptions()
-        try:
-            example.check_memory(capture)
-        except MemoryError:
-            capture = MINIMAL_CAPTURE
+        if finds_sinks:
+            try:
+                example.check_memory(CaptureOptions())
+            except MemoryError:
+                finds_sinks = False
+        capture = CaptureOptions() if finds_sinks else MINIMAL_CAPTURE
         self.runner = runner = Runner(example, capture)
         runner.ask(answer, position)
+        if removal == "delete" and runner.answer.of_hidden_states:
+            raise ValueError(
+                'removal="delete": hidden states of texts of different lengths cannot be '
+                'compared. Pass "mask", or a function as answer=.'
+            )
         stacks, row = runner.outline.stacks, runner.reading.row
         name = "encoder" if "decoder" in stacks else runner.outline.stack().name
         self.tokens = runner.outline.stack(name if name in stacks else None).query_tokens
         if removal != "mean color" and len(self.tokens) != _token_ids(runner).shape[1]:
             # The queries of Perceiver are learned vectors instead of tokens of the text.
             name, self.tokens = "", runner.example.batch.tokens["input"][0]
-        stack = None if capture is MINIMAL_CAPTURE else runner.record.stacks.get(name)
+        stack = runner.record.stacks.get(name) if finds_sinks else None
         self.sink_shares = None if stack is None else sink_shares(stack)
         count = len(self.tokens)
         read_at = None if row is None or "decoder" in stacks else count + row
@@ -93,15 +110,28 @@ class TokenRemover:
         else:
             self._remove = _REMOVALS[removal](runner)
         self.choice = [token for token in removable if token != read_at]
+        self.num_kept = int(removal == "delete" and len(self.choice) == count)
+        self._deletes, self._read_at = removal == "delete", read_at
 
-    def answers(self) -> list[float]:
-        """Return the answer without each token of `choice`."""
-        copies = [self._copy((token,)) for token in self.choice]
-        return self.runner.answers(copies, self._copy(()), doing="tokens", unit="forward")
+    def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
+        """Return for each of `sets` the answer without the tokens at the positions in this set.
+
+        `doing` is the name of the computation in reports of the progress.
+        """
+        copies = [self._copy(tokens) for tokens in sets]
+        return self.runner.answers(copies, self._copy(()), doing=doing, unit="forward")
 
     def _copy(self, tokens: Sequence[int]) -> Copy:
         """Return a copy of the example without the tokens at the positions `tokens`."""
-        return Copy(inputs=partial(self._remove, tokens))
+        inputs = partial(self._remove, tokens)
+        if not self._deletes:
+            return Copy(inputs=inputs)
+        row, read_at = self.runner.reading.row, self._read_at
+        if row is not None and read_at is not None:
+            # `row` is negative and counts from the end. If tokens after `read_at` are deleted, the
+            # row with the answer is nearer to the end.
+            row += sum(token > read_at for token in tokens)
+        return Copy(inputs=inputs, num_deleted=len(tokens), row=row)
 
 
 #: Function that takes the positions of the removed tokens, and returns the model's arguments
@@ -129,13 +159,10 @@ def _masking(runner: Runner) -> _Remove:
     if not _accepts(runner, "attention_mask"):
         raise ValueError(
             f'removal="mask": {type(runner.model).__name__} has no attention mask. Pass "mean '
-            'embedding".'
+            'embedding" or "delete".'
         )
     if masks_pairs(arguments):
-        raise ValueError(
-            'removal="mask": the attention mask of inputs has entries for pairs of tokens. Pass '
-            '"mean embedding".'
-        )
+        raise ValueError(_PAIRS.format(removal="mask"))
     mask = torch.ones_like(ids) if own is None else own
     arguments = {**arguments, "attention_mask": mask}
     has_decoder = any(name.startswith("decoder_") for name in arguments)
@@ -165,7 +192,7 @@ def _averaging(runner: Runner) -> _Remove:
     if not _accepts(runner, "inputs_embeds"):
         raise ValueError(
             f'removal="mean embedding": {type(runner.model).__name__} does not accept embeddings. '
-            'Pass "mask".'
+            'Pass "mask" or "delete".'
         )
     ids = _token_ids(runner)
     rest = {name: value for name, value in runner.arguments.items() if name != "input_ids"}
@@ -184,8 +211,32 @@ def _averaging(runner: Runner) -> _Remove:
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise NotImplementedError(
             f'removal="mean embedding": {type(runner.model).__name__} fails with other embeddings '
-            f'than those of its token ids ({error}). Pass "mask".'
+            f'than those of its token ids ({error}). Pass "mask" or "delete".'
         ) from error
+    return remove
+
+
+def _deleting(runner: Runner) -> _Remove:
+    arguments, length = runner.arguments, _token_ids(runner).shape[1]
+    if any(name.startswith(("pixel_values", "input_features")) for name in arguments):
+        raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
+    if masks_pairs(arguments):
+        raise ValueError(_PAIRS.format(removal="delete"))
+    if length < 2:
+        raise ValueError('removal="delete": the text has only one token')
+    names = [
+        name
+        for name, value in arguments.items()
+        if isinstance(value, torch.Tensor)
+        and not name.startswith("decoder_")
+        and value.dim() > 1
+        and value.shape[1] == length
+    ]
+
+    def remove(tokens: Sequence[int]) -> Arguments:
+        kept = [token for token in range(length) if token not in tokens]
+        return {**arguments, **{name: arguments[name][:, kept] for name in names}}
+
     return remove
 
 
@@ -222,4 +273,5 @@ def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, Sequence[int]]:
 _REMOVALS: dict[str, Callable[[Runner], _Remove]] = {
     "mask": _masking,
     "mean embedding": _averaging,
+    "delete": _deleting,
 }
