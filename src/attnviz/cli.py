@@ -38,7 +38,7 @@ _EPILOG = """examples:
   attnviz compare-view ./my-bert "He was tired." "She was tired." -o x.html
   attnviz compare-view ./base,./tuned "The cat sat." --form matrix
   attnviz embedding-view ./my-gpt2 texts.txt --max-points 5000 -o points.html
-  attnviz atlas-view ./my-gpt2 texts.txt --checkpoint heads.safetensors --resume -o atlas.html
+  attnviz atlas-view ./my-gpt2 texts.txt -o atlas.html
   attnviz atlas-view statistics.safetensors -o atlas.html
 
 exit codes: 0 success, 1 failure (the reason is on stderr), 2 wrong usage
