@@ -93,7 +93,6 @@ REFERENCE = {
             "attnviz.record.Prediction",
             "attnviz.record.Candidate",
             "attnviz.record.PatchGrid",
-            "attnviz.record.ProjectedKeys",
         ),
     ),
     "corpus": Section(

@@ -229,23 +229,3 @@ def test_the_code_for_timm_returns_the_models_own_weights(
             assert_allclose(weights, own[0], atol=1e-5)
     # The record of queries and keys is wrong for the model that rotates them.
     assert np.allclose(computed.to_numpy()[0], expected[0][0], atol=1e-3) == whole
-
-
-def test_the_code_for_linformer_names_pooled_keys() -> None:
-    weights = [shares(2, 8, 2)]
-    tokens = ["the", " cat", " sat", " on", " the", " mat", " to", " day"]
-    (pooled, dense), _ = run("Linformer", {"weights": weights, "tokens": tokens})
-    assert list(pooled.stack().key_tokens) == ["the … ·on (0–3)", "·the … ·day (4–7)"]
-    assert list(dense.stack().key_tokens) == ["projection 0", "projection 1"]
-    assert [len(record.notes) for record in (pooled, dense)] == [0, 1]
-    for record in (pooled, dense):
-        assert_allclose(record.to_numpy()[0], weights[0])
-
-
-def test_the_code_for_sparse_attention_marks_exact_zeros() -> None:
-    weights = torch.tensor([[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]])
-    names = {"weights": weights, "tokens": list("abc")}
-    (record,), namespace = run("Sparsemax, entmax", names)
-    share = eval(blocks_of("Sparsemax, entmax")[0].splitlines()[1], namespace)  # noqa: S307
-    assert share == pytest.approx(4 / 9)
-    assert record.stack().exact_zeros(layer=0, head=0) is not None

@@ -404,7 +404,6 @@ USES: dict[str, Callable[[Any], Any]] = {
         record.to_pandas(layer=last_layer(record)).select_dtypes("number").to_numpy()
     ),
     "merged words": lambda record: record.merge_words().to_numpy(record.stack().name),
-    "sources": lambda record: record.sources(-1).means,
     "vectors": lambda record: [
         record.stack().queries(layer=last_layer(record), head=2),
         record.stack().keys(layer=last_layer(record), head=2),

@@ -45,7 +45,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.refusals import short_refusals
 
 Kind = Literal["pairs", "rows", "heads"]
 Flags = NDArray[np.bool_]
@@ -260,7 +259,6 @@ _measures: dict[str, Measure] = {}
 MEASURES: Mapping[str, Measure] = MappingProxyType(_measures)
 
 
-@short_refusals
 def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula], _Formula]:
     """Register a formula as a measure of attention heads.
 

@@ -9,14 +9,12 @@ from attnviz.atlas.view import AtlasView
 from attnviz.corpus.head_statistics import head_statistics
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.utils.arguments import given_arguments, refuse_arguments
-from attnviz.utils.refusals import short_refusals
 from attnviz.views.show import show
 
 # Traits whose valid values depend on the statistics, such as the layers of the model.
 _TRAITS_OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
 
 
-@short_refusals
 def show_atlas_view(
     model: Any,
     texts: Any = None,

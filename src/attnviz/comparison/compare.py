@@ -15,7 +15,6 @@ from attnviz.comparison.comparison import Comparison
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.progress import with_progress
-from attnviz.utils.refusals import short_refusals
 
 _FORMS = (
     "pass two records, a model and two inputs, or several models and one input: compare(record_a, "
@@ -23,7 +22,6 @@ _FORMS = (
 )
 
 
-@short_refusals
 @with_progress
 def compare(
     a: Any,

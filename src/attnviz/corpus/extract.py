@@ -25,10 +25,8 @@ from attnviz.extraction.options import RecordOptions, check_options
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.progress import report, with_progress
-from attnviz.utils.refusals import short_refusals
 
 
-@short_refusals
 @with_progress
 def extract_corpus(
     model: Any,

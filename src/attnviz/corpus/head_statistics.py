@@ -52,7 +52,6 @@ from attnviz.utils.arguments import (
     whole_number,
 )
 from attnviz.utils.progress import report, with_progress
-from attnviz.utils.refusals import short_refusals
 
 # Maximum number of texts or records in which tokens are counted to find the rarest token of each
 # text.
@@ -64,7 +63,6 @@ _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", 
 _ENTRIES_PER_COPY = 1 << 20
 
 
-@short_refusals
 @with_progress
 def head_statistics(
     model: Any,

@@ -11,7 +11,6 @@ from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, whole_numbers
 from attnviz.utils.progress import show_progress
-from attnviz.utils.refusals import short_refusals
 from attnviz.views.position import with_layers
 from attnviz.views.show import show
 
@@ -24,7 +23,6 @@ _OF_CORPUS = frozenset(
 )
 
 
-@short_refusals
 def show_embedding_view(
     model: Any,
     texts: Any = None,

@@ -33,7 +33,6 @@ from attnviz.record.record import load as load_record
 from attnviz.record.storage.spool import SpoolFolders
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import part_of, report, with_progress
-from attnviz.utils.refusals import short_refusals
 
 __all__ = ["extract"]
 
@@ -70,7 +69,6 @@ def extract(
 ) -> Any: ...
 
 
-@short_refusals
 @with_progress
 def extract(
     model: Any,

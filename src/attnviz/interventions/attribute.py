@@ -36,7 +36,6 @@ from attnviz.record.tokens import quote
 from attnviz.utils.arguments import format_named, whole_number
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import with_progress
-from attnviz.utils.refusals import short_refusals
 
 _MAX_STEPS = 256
 # Minimum number of vectors, each with the size of a hidden state, that a layer stores per token for
@@ -44,7 +43,6 @@ _MAX_STEPS = 256
 _NUM_SAVED = 6
 
 
-@short_refusals
 @with_progress
 def attribute(
     model: Any,

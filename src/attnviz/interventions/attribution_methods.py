@@ -41,7 +41,6 @@ from attnviz.interventions.attributed import (
 )
 from attnviz.record.attention import LayerAttention
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.refusals import short_refusals
 
 Needs = Literal["weights", "value norms", "gradient", "mean gradient", "direct gradient"]
 _Formula = TypeVar("_Formula", bound=Callable[..., torch.Tensor])
@@ -125,7 +124,6 @@ _methods: dict[str, AttributionMethod] = {}
 ATTRIBUTION_METHODS: Mapping[str, AttributionMethod] = MappingProxyType(_methods)
 
 
-@short_refusals
 def attribution_method(
     name: str, *, needs: Needs, **properties: Any
 ) -> Callable[[_Formula], _Formula]:

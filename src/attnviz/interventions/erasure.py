@@ -24,7 +24,6 @@ from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.arrays import as_array
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import with_progress
-from attnviz.utils.refusals import short_refusals
 
 # `sufficient_tokens` tries all subsets if at most this many tokens can be removed.
 _EXACT = 16
@@ -87,7 +86,6 @@ class ErasureCurve:
         )
 
 
-@short_refusals
 @with_progress
 def erasure_curve(
     model: Any,
@@ -259,7 +257,6 @@ class SufficientTokens:
         return tuple(self.tokens.text[position].strip("·") for position in self.positions)
 
 
-@short_refusals
 @with_progress
 def sufficient_tokens(
     model: Any,

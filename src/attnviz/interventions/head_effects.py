@@ -24,7 +24,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import part_of, with_progress
-from attnviz.utils.refusals import short_refusals
 
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
@@ -98,7 +97,6 @@ class HeadEffects(Sequence[Values]):
         )
 
 
-@short_refusals
 @with_progress
 def head_effects(
     model: Any,

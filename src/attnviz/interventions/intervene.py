@@ -43,7 +43,6 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import part_of, with_progress
-from attnviz.utils.refusals import short_refusals
 
 
 class ChangedRecord(AttentionRecord):
@@ -97,7 +96,6 @@ def intervene(
 ) -> Any: ...
 
 
-@short_refusals
 @with_progress
 def intervene(
     model: Any,

@@ -38,7 +38,6 @@ from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.arrays import as_array
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Pace, with_progress
-from attnviz.utils.refusals import short_refusals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +214,6 @@ class LeftOut:
         )
 
 
-@short_refusals
 @with_progress
 def left_out(
     model: Any,

@@ -22,7 +22,6 @@ from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.numbers import compare_to_noise
-from attnviz.utils.refusals import short_refusals
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,6 @@ class PermutationEffect:
         return float(np.median(self.values))
 
 
-@short_refusals
 def permutation_effect(
     model: Any,
     inputs: Any,

@@ -16,7 +16,6 @@ from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.numbers import describe_noise
 from attnviz.utils.progress import with_progress
-from attnviz.utils.refusals import short_refusals
 
 # A token counts as a sink of the model if it is a sink in at least this share of the heads.
 _MANY_HEADS = 0.3
@@ -99,7 +98,6 @@ class TokenEffects:
         )
 
 
-@short_refusals
 @with_progress
 def token_effects(
     model: Any,

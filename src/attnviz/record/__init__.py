@@ -5,7 +5,6 @@ and the same key tokens. A record is read from a running model or created from a
 library. It can be saved to a file and loaded.
 """
 
-from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.stack import AttentionStack
@@ -17,7 +16,6 @@ __all__ = [
     "Candidate",
     "PatchGrid",
     "Prediction",
-    "ProjectedKeys",
     "Tokens",
     "load",
 ]

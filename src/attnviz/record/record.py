@@ -19,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.from_arrays.queries_keys import create_layers, create_stack
-from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import PatchGrid, check_image
 from attnviz.record.notes import kind_of
-from attnviz.record.sources import Sources, find_sources
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
@@ -43,7 +41,6 @@ from attnviz.utils.arguments import (
     whole_number,
     whole_numbers,
 )
-from attnviz.utils.refusals import short_refusals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +128,7 @@ class AttentionRecord:
         attentions: Any = None,
         tokens: Sequence[str] | Tokens | None = None,
         *,
-        key_tokens: Sequence[str] | Tokens | ProjectedKeys | None = None,
+        key_tokens: Sequence[str] | Tokens | None = None,
         sentence_b_start: int | None = None,
         encoder_attentions: Any = None,
         decoder_attentions: Any = None,
@@ -159,9 +156,8 @@ class AttentionRecord:
             Tokens of the queries, and of the keys unless `key_tokens` is passed. Vocabulary entries
             (``"Ġthe"``, ``"▁the"``) are decoded. Pass ``Tokens.of(strings)`` for strings that must
             not be decoded.
-        key_tokens : sequence of str, Tokens or ProjectedKeys, optional
-            Tokens of the keys, if they differ from the tokens of the queries. Pass `ProjectedKeys`
-            if the keys are projected or pooled tokens, as in Linformer.
+        key_tokens : sequence of str or Tokens, optional
+            Tokens of the keys, if they differ from the tokens of the queries.
         sentence_b_start : int, optional
             Position of the first token of the second text, if the tokens are a pair of texts.
         encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
@@ -221,7 +217,7 @@ class AttentionRecord:
         >>> round(change.stack().maximum, 2)
         0.3
         """
-        stacks, notes = create_stacks(
+        stacks = create_stacks(
             {
                 "attentions": attentions,
                 "encoder_attentions": encoder_attentions,
@@ -241,7 +237,7 @@ class AttentionRecord:
             measure=measure,
             stack=stack,
         )
-        return cls(stacks, model=model, notes=notes, images=images)
+        return cls(stacks, model=model, images=images)
 
     @classmethod
     def from_qk(
@@ -250,7 +246,7 @@ class AttentionRecord:
         keys: Any,
         tokens: Sequence[str] | Tokens | None = None,
         *,
-        key_tokens: Sequence[str] | Tokens | ProjectedKeys | None = None,
+        key_tokens: Sequence[str] | Tokens | None = None,
         sentence_b_start: int | None = None,
         scale: float | Sequence[float] | None = None,
         causal: bool = False,
@@ -282,7 +278,7 @@ class AttentionRecord:
         tokens : sequence of str or Tokens, optional
             Tokens of the queries, and of the keys unless `key_tokens` is passed, as in
             `from_weights`. By default, the tokens are named by position: ``[0]``, ``[1]``, ...
-        key_tokens : sequence of str, Tokens or ProjectedKeys, optional
+        key_tokens : sequence of str or Tokens, optional
             Tokens of the keys, if they differ from the tokens of the queries.
         sentence_b_start : int, optional
             Position of the first token of the second text, if the tokens are a pair of texts.
@@ -358,10 +354,8 @@ class AttentionRecord:
             softcap=softcap,
             sinks=sinks,
         )
-        attention_stack, notes = create_stack(
-            stack, attention, tokens, key_tokens, sentence_b_start
-        )
-        return cls({stack: attention_stack}, model=model, notes=notes, images=images)
+        attention_stack = create_stack(stack, attention, tokens, key_tokens, sentence_b_start)
+        return cls({stack: attention_stack}, model=model, images=images)
 
     def stack(self, name: str | None = None) -> AttentionStack:
         """Return a stack by name, or the first stack.
@@ -684,60 +678,6 @@ class AttentionRecord:
         ]
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
-    def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
-        """Return the mean attention of all heads at the query that predicted a token.
-
-        The query is usually the token before the predicted one. The result contains the mean of its
-        weights on each key over all heads of all layers of a stack. As a baseline, it also contains
-        this mean for uniform attention, in which each head has the same weight on all keys that its
-        mask allows.
-
-        Parameters
-        ----------
-        token : int or str, default -1
-            Predicted token: its position among all tokens, or its text if only one predicted token
-            has this text. In a record of a generation or of a target text, the tokens of the answer
-            are valid (`Tokens.predictions`), and negative numbers count from the end of the answer.
-            In other records, the stack must be causal. All tokens except the first are then valid,
-            and negative numbers count from the end of all tokens.
-        stack : str, optional
-            Name of the stack. The default is the first stack whose query tokens have predictions,
-            or the first stack if none has.
-
-        Returns
-        -------
-        Sources
-            Object with the means of the keys as arrays. ``str()`` returns a summary and
-            `Sources.to_pandas` a table.
-
-        Raises
-        ------
-        IndexError, KeyError
-            If the record does not have the token or stack.
-        TypeError, ValueError
-            If no predicted token has the text or several have it, or no query predicted the token,
-            such as the first token of a text. Also if the stack is signed, or a weight of the query
-            is NaN or infinite.
-
-        Notes
-        -----
-        Attention weights do not measure influence on the prediction (Jain and Wallace 2019, arXiv
-        1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). All heads count equally in the
-        mean, regardless of the norms of their value vectors. The mean also ignores that earlier
-        layers have mixed information from several tokens (Abnar and Zuidema 2020, arXiv
-        2005.00928).
-
-        Examples
-        --------
-        >>> queries = keys = [[[[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]]]]
-        >>> record = AttentionRecord.from_qk(queries, keys, ["a", "b", "c"], causal=True)
-        >>> sources = record.sources("c")
-        >>> sources.query, sources.means.round(2).tolist(), sources.baseline.tolist()
-        (1, [0.06, 0.94, 0.0], [0.5, 0.5, 0.0])
-        """
-        predicted = (name for name, one in self.stacks.items() if one.query_tokens.predictions)
-        return find_sources(self.stack(stack or next(predicted, None)), token)
-
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the record to one safetensors file.
 
@@ -805,7 +745,6 @@ def derive_record(
     return derived
 
 
-@short_refusals
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
     """Load a saved record.
 

@@ -17,7 +17,6 @@ from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
 from attnviz.record.ranks import Ranks
 from attnviz.record.softmax import row_tiles
-from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.units import in_units
 from attnviz.record.words import find_word_starts, merge_tokens
@@ -134,7 +133,6 @@ class AttentionStack(HeadNumbers):
         check_encodable("changed", changed)
         self.changed = changed
         self._maximum: float | None = None
-        self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
         self._gates = {number: means.detach().float() for number, means in (gates or {}).items()}
         num_tokens = len(self.query_tokens), len(self.key_tokens)
@@ -451,44 +449,6 @@ class AttentionStack(HeadNumbers):
             layer.vectors is not None and isinstance(layer.vectors.mask, ChosenMask)
             for layer in self._layers.values()
         )
-
-    def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
-        """Count the stored weights of a head that are exactly 0.
-
-        Sparse attention (sparsemax, entmax) excludes keys: their weight is exactly 0. Zeros that a
-        mask may have caused are not counted (see `attnviz.record.sparsity.count_zeros`).
-
-        Parameters
-        ----------
-        layer, head : int
-            Layer number and head number, as in `weights`.
-
-        Returns
-        -------
-        ZeroCount or None
-            ``counted`` is the number of query-key pairs that no mask seems to forbid, and ``zeros``
-            is the number of these pairs with weight 0. None if the layer does not store weights,
-            or if the stack is signed.
-
-        Raises
-        ------
-        IndexError
-            If the layer or head does not exist.
-
-        Examples
-        --------
-        >>> import attnviz as av
-        >>> weights = [[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]]
-        >>> stack = av.AttentionRecord.from_weights(weights, ["a", "b", "c"]).stack()
-        >>> stack.exact_zeros(layer=0, head=0)
-        ZeroCount(zeros=4, counted=9)
-        """
-        layer, head = self.layer_number(layer), self.head_number(layer, head)
-        if self._zeros is None:
-            # Zeros of signed values, such as differences, are not a sign of sparse attention.
-            self._zeros = {} if self.signed else count_zeros(self._layers)
-        zeros = self._zeros
-        return zeros[layer][head] if layer in zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Return the query vectors of a head.

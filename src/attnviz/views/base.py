@@ -18,7 +18,6 @@ from attnviz.utils.arguments import as_path, did_you_mean
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_atomic
 from attnviz.utils.host import in_marimo, warn_caller
-from attnviz.utils.refusals import short_refusals
 from attnviz.views.display import SavedPicture, display_view, draw_still, follow_with_picture
 from attnviz.views.lifetime import weakly
 from attnviz.views.trait_types import Choice, Controls, with_controls
@@ -265,13 +264,6 @@ class View(ServedWidget):
             if name not in skipped and not (value is None and trait.allow_none):
                 trait._validate(self, value)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Shorten the tracebacks of refused arguments of the class."""
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = short_refusals(cls.__init__)  # type: ignore[method-assign]
-
-    @short_refusals
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. Raise AttributeError if its name is public and not in the class."""
         if not name.startswith("_") and not hasattr(type(self), name):

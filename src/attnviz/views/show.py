@@ -20,7 +20,6 @@ from attnviz.utils.arguments import given_arguments, refuse_arguments, short_rep
 from attnviz.utils.docstrings import documented_names
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.utils.progress import show_progress
-from attnviz.utils.refusals import short_refusals
 from attnviz.views.base import View
 from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
@@ -227,7 +226,7 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
     ]
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
     function.__signature__ = changed  # type: ignore[attr-defined]
-    return cast("ShowFunction[_RecordView]", short_refusals(function))
+    return cast("ShowFunction[_RecordView]", function)
 
 
 show_head_view = _show_function(
@@ -257,7 +256,6 @@ show_dashboard = _show_function(
 )
 
 
-@short_refusals
 def show_compare_view(
     a: Any,
     b: Any = None,

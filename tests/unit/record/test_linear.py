@@ -196,14 +196,6 @@ def test_a_saved_layer_is_the_same(layer: StateAttention, tmp_path: Path) -> Non
     assert torch.equal(saved.block(heads, rows), layer.block(heads, rows))
 
 
-def test_weights_of_linear_layers_have_no_sources() -> None:
-    stack = AttentionStack(
-        "linear", {0: linear(3, erases=True)}, Tokens.of(["a", "b", "c"]), signed=True
-    )
-    with pytest.raises(ValueError, match=r"no softmax\. Pass a stack of softmax layers"):
-        AttentionRecord({"linear": stack}).sources()
-
-
 def test_shapes_that_do_not_match() -> None:
     layer = linear(8, erases=True)
     with pytest.raises(ValueError, match=r"strengths \(heads, tokens\).*\(4, 7\)"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,7 @@ import torch
 from attnviz.record import table
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
-from attnviz.record.sources import CAVEATS
-from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Candidate, Prediction
-from rounding import forwards_error, weights_error
+from rounding import forwards_error
 from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
 
 COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
@@ -153,74 +149,3 @@ def test_nan_weights_are_refused() -> None:
     queries[0, 1, 2] = torch.nan
     with pytest.raises(ValueError, match="layer 0, head 1: some weights are NaN or infinite"):
         record.to_pandas()
-    with pytest.raises(ValueError, match="layer 0: weights of query 2 are NaN"):
-        with_produced_tokens(record).sources()
-
-
-def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
-    """Return a copy of the record in which the last token and then "end" were generated."""
-    stack = record.stack()
-    last = len(stack.query_tokens) - 1
-    token, end = Candidate(stack.query_tokens.text[last], 0, 0.5), Candidate("end", 0, 0.5)
-    predictions = (
-        Prediction(last - 1, token, (token,), last),
-        Prediction(last, end, (end,), None),
-    )
-    tokens = replace(stack.query_tokens, predictions=predictions)
-    layers = {layer: stack.attention(layer) for layer in stack.layers}
-    return AttentionRecord({"self": AttentionStack("self", layers, tokens)})
-
-
-@pytest.mark.parametrize("window", [None, 3])
-def test_sources_are_the_mean_and_largest_weights_of_the_predicting_query(
-    window: int | None,
-) -> None:
-    record = with_produced_tokens(causal(12, window=window))
-    stack = record.stack()
-    for token, query in ((-1, 11), ("end", 11), (12, 11), (11, 10), ("t1", 10)):
-        sources = record.sources(token)
-        assert sources.query == query
-    rows = np.stack([stack.weights(layer=layer)[:, 10] for layer in stack.layers])
-    tolerance = max(weights_error(stack.attention(layer)) for layer in stack.layers)
-    np.testing.assert_allclose(sources.means, rows.mean(axis=(0, 1)), atol=tolerance)
-    flat = rows.reshape(6, 12)
-    assert sources.heads.tolist() == [[layer, head] for layer in (0, 1) for head in range(3)]
-    np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=tolerance)
-    visible = flat.max(axis=0) > 0
-    np.testing.assert_array_equal(sources.strongest_heads[visible], flat.argmax(axis=0)[visible])
-    # Query 10 may attend to keys 0 to 10. With a window of 3, it may attend to keys 8 to 10.
-    first = 0 if window is None else 8
-    expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
-    np.testing.assert_allclose(sources.baseline, expected)
-    by_key = sources.to_pandas()
-    assert by_key["key_token"].tolist() == [stack.key_tokens.text[key] for key in by_key["key"]]
-    assert by_key["mean"].is_monotonic_decreasing
-    text = str(sources)
-    assert f"“t0” (10) predicting “{stack.query_tokens.text[11]}”: mean weight over 6 heads" in text
-    assert all(caveat in text for caveat in CAVEATS)
-    # A notebook shows the object as the first lines of this text.
-    assert repr(sources).splitlines() == text.splitlines()[: 5 if window is None else 4]
-
-
-def test_sources_of_a_read_token_are_those_of_the_query_before_it() -> None:
-    record = causal(6)
-    assert record.sources(3).query == 2
-    assert record.sources("t3").query == 2
-    with pytest.raises(ValueError, match="token=0: no query of stack 'self' predicted it"):
-        record.sources(0)
-    with pytest.raises(ValueError, match="pass a causal stack and a token after"):
-        given_record().sources()
-
-
-@pytest.mark.parametrize(
-    ("token", "error", "message"),
-    [
-        (5, IndexError, r"token=5 was not .* The produced tokens are at the positions 11"),
-        (-3, IndexError, "token=-3 was not produced"),
-        ("no", ValueError, r"token='no' was produced 0 times\. Pass one of the positions of"),
-        (1.5, TypeError, "token=1.5 must be a whole number"),
-    ],
-)
-def test_tokens_without_sources_are_named(token: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        with_produced_tokens(causal(12)).sources(token)

@@ -36,7 +36,6 @@ def test_analyses_of_weights_refuse_signed_numbers() -> None:
     record = difference_record()
     assert analysis.measures_of(record) == ()
     assert analysis.distinct_head(record) is None
-    assert record.stack().exact_zeros(layer=0, head=0) is None
     server, request = RecordServer(record), {"stack": "self: b − a", "layer": 0}
     message = "are defined for attention weights, but stack 'self: b − a' has signed values"
     for analyse in (
@@ -44,7 +43,6 @@ def test_analyses_of_weights_refuse_signed_numbers() -> None:
         lambda: analysis.all_head_scores(record),
         lambda: analysis.head_scores(record, "entropy"),
         lambda: analysis.uniform_scores(record, "entropy"),
-        lambda: record.sources(5),
         lambda: server.reply("scores", request | {"pattern": "self"}),
     ):
         with pytest.raises(ValueError, match=message):

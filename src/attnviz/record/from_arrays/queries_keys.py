@@ -17,8 +17,6 @@ from attnviz.record.from_arrays.arrays import (
 )
 from attnviz.record.from_arrays.masks import create_band, read_bias, read_mask
 from attnviz.record.from_arrays.tokens import (
-    ProjectedKeys,
-    as_key_tokens,
     as_tokens,
     tokens_from_positions,
 )
@@ -32,10 +30,10 @@ def create_stack(
     name: str,
     layers: dict[int, QueryKeyAttention],
     tokens: Sequence[str] | Tokens | None,
-    key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
+    key_tokens: Sequence[str] | Tokens | None,
     sentence_b_start: int | None,
-) -> tuple[AttentionStack, list[str]]:
-    """Return a stack of `layers`, and the notes about its tokens that views must show.
+) -> AttentionStack:
+    """Return a stack of `layers`.
 
     `tokens`, `key_tokens` and `sentence_b_start` are those of `AttentionRecord.from_qk`. Raise
     TypeError or ValueError if one of these arguments is invalid or does not fit the layers.
@@ -49,15 +47,14 @@ def create_stack(
     positions = tokens_from_positions(num_queries, start)
     queries = as_tokens(positions if tokens is None else tokens, sentence_b_start)
     if key_tokens is not None:
-        keys, notes = as_key_tokens(key_tokens, queries, num_keys)
-        return AttentionStack(name, layers, queries, keys), notes
+        return AttentionStack(name, layers, queries, as_tokens(key_tokens))
     if num_keys == num_queries:
-        return AttentionStack(name, layers, queries), []
+        return AttentionStack(name, layers, queries)
     if tokens is not None:
         raise TypeError(
             f"key_tokens is missing: there are {num_queries} queries and {num_keys} keys"
         )
-    return AttentionStack(name, layers, queries, tokens_from_positions(num_keys)), []
+    return AttentionStack(name, layers, queries, tokens_from_positions(num_keys))
 
 
 def create_layers(

@@ -20,7 +20,7 @@ from attnviz.record.from_arrays.arrays import (
     layers_of,
     without_batch_axis,
 )
-from attnviz.record.from_arrays.tokens import as_key_tokens, as_tokens
+from attnviz.record.from_arrays.tokens import as_tokens
 from attnviz.record.stack import AttentionStack, resolve_normalized
 
 #: Hint for the error message if a model's output contains no weights.
@@ -58,8 +58,8 @@ def create_stacks(
     signed: bool,
     measure: str,
     stack: str = "self",
-) -> tuple[dict[str, AttentionStack], list[str]]:
-    """Return the stacks of `AttentionRecord.from_weights` by name, and the notes of its record.
+) -> dict[str, AttentionStack]:
+    """Return the stacks of `AttentionRecord.from_weights` by name.
 
     `weights` has its arguments ``attentions``, ``encoder_attentions``, ... by name, and `tokens`
     has ``tokens``, ``key_tokens``, ``encoder_tokens``, ... The other arguments and the errors are
@@ -83,7 +83,6 @@ def create_stacks(
         )
     normalized = resolve_normalized(normalized=normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}
-    notes: list[str] = []
     for name in names:
         argument, row_argument, column_argument = _STACKS[name]
         for required in (row_argument, column_argument if name == "cross" else None):
@@ -95,9 +94,7 @@ def create_stacks(
         queries = as_tokens(tokens[row_argument], sentence_b_start)
         keys = None
         if column_argument is not None and tokens[column_argument] is not None:
-            num_keys = next(iter(values.values())).shape[2]
-            keys, key_notes = as_key_tokens(tokens[column_argument], queries, num_keys)
-            notes += key_notes
+            keys = as_tokens(tokens[column_argument])
         stack_name = stack if name == "self" else name
         stacks[stack_name] = AttentionStack(
             stack_name,
@@ -108,7 +105,7 @@ def create_stacks(
             signed=signed,
             measure=measure,
         )
-    return stacks, notes
+    return stacks
 
 
 def _checked_layers(

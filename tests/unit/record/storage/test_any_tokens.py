@@ -141,22 +141,6 @@ def test_any_record_comes_back_from_a_file_and_a_folder(
             assert np.array_equal(record.images[0], again.images[0])
 
 
-@pytest.mark.parametrize(
-    "text", ["image 1", "1: 0,0", "a\u202e", "\ud800", "\x00", " ", "", "é" * 9999]
-)
-def test_any_text_comes_back_from_a_page(text: str, tmp_path: Path) -> None:
-    tokens = Tokens((text, "b"), (False, False), (0, 0), ids=np.array([3, 2**62]))  # type: ignore[arg-type]
-    record = AttentionRecord(
-        {
-            "self": AttentionStack(
-                "self", {0: StoredWeights(torch.from_numpy(shares(2, 2, 2)))}, tokens
-            )
-        }
-    )
-    av.MatrixView(record).save(tmp_path / "page.html", precision="exact")
-    assert load(tmp_path / "page.html").tokens == tokens
-
-
 def test_names_with_spaces_come_back_from_a_film(tmp_path: Path) -> None:
     """The names of patches of a film have spaces, which are not spaces of a text."""
     tokens = Tokens(("1: 0,0", "2: 0,0"), (False, False), (0, 0))
