@@ -124,7 +124,6 @@ def test_a_slider_chooses_one_of_several_members(show: Show, page: Page) -> None
     # The middle member has moved half as much. Weights on a page are exact to 0.004.
     expect(sentence).to_contain_text(re.compile(r"moved 0\.3[78] of the attention"))
     expect(root.locator(".av-pane-b").get_by_role("heading", name="middle")).to_be_visible()
-    expect(root.get_by_role("img", name="Distance from start by member")).to_be_visible()
     assert "member=2" in page.evaluate("() => location.hash")
     first, _, third = weights()
     check_table(table(root), first[MOVED], third[MOVED])

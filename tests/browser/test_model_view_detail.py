@@ -102,12 +102,3 @@ def test_a_head_opens_in_view_below_the_grid_on_a_phone(phone: Page, file: Path)
     expect(detail.locator("canvas").first).to_be_visible()
     assert inside(phone, rect(detail))
     assert inside(phone, rect(cell(root, 3, 2)))
-
-
-def test_a_caption_mentions_hidden_heads(page: Page, file: Path) -> None:
-    page.set_viewport_size({"width": 1100, "height": 1000})
-    root = opened(page, file)
-    caption = root.locator(".av-in-sight")
-    expect(caption).to_have_count(0)
-    root.get_by_label("Size").select_option("large")
-    expect(caption).to_contain_text("Not all 72 heads are in sight. Scroll for the rest.")

@@ -111,19 +111,5 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     measured.select_option("“canal”")
     expect(answer).to_contain_text("Logit of “canal” minus logit of “street”: ")
     notebook.becomes("model_view.answer", notebook.evaluate("tokenizer('canal')['input_ids'][0]"))
-    measured.select_option("another …")
-    field = what_if.get_by_label("Token to measure")
-    expect(field).to_be_focused()
-    keyboard = notebook.lab.page.keyboard
-    keyboard.type("zebra")
-    keyboard.press("Enter")
-    expect(what_if.locator(".av-measured")).to_contain_text(
-        "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'"
-    )
-    expect(answer).to_contain_text("Logit of “canal”")
-    field.fill("animal")
-    keyboard.press("Enter")
-    expect(answer).to_contain_text("Logit of “animal” minus logit of “street”: −17.0 to")
-    notebook.becomes("model_view.answer", "animal")
     notebook.execute("model_view.answer = ('street', 'animal')")
     expect(answer).to_contain_text("Logit of “street” minus logit of “animal”: 17.0 to")

@@ -23,7 +23,7 @@ import { capital } from "../text/captions";
 import { createAnswer } from "../view/answer";
 import type { ShownStack } from "../view/model-layers";
 import type { Feature, RecordState, RecordStore } from "../view/record";
-import { assign, type Signals, same } from "../view/state";
+import { type Signals, same } from "../view/state";
 
 /**
  * Choices of the weights that the view shows: those of the unchanged run ("before"), those of the
@@ -357,15 +357,6 @@ function createChangedRun(record: RecordStore) {
     /** Error message of the request for the weights of the changed run, or null. */
     problem,
     describe,
-    /**
-     * Measure the token `answer` for the current changes. If this succeeds, set the trait `answer`
-     * to the token and return null. Otherwise, return an error message.
-     */
-    measure: (answer: string): Promise<string | null> =>
-      intervene(state.changes.peek(), [answer]).then(() => {
-        assign(state, { answer });
-        return null;
-      }, reasonOf),
     retry: () => {
       attempt.value += 1;
     },

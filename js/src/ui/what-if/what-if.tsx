@@ -5,7 +5,7 @@
  */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import type { OutcomeHeader } from "../../client/protocol";
 import { bound, Chip, Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
@@ -197,20 +197,12 @@ function Rank({ context, unranked }: { context: RecordContext; unranked: string 
 const DEFAULT_ANSWER = "most likely before minus most likely other after";
 
 /**
- * Render the field that chooses the measured answer: the default of the kernel, one of the most
- * likely tokens, or a token that the reader types. If Python set another answer, the field also
- * shows it.
+ * Render the field that chooses the measured answer: the default of the kernel, or one of the most
+ * likely tokens. If Python set another answer, the field also shows it.
  */
 function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
   const state = changedRunState(context.record);
-  const typing = useSignal(false);
-  const problem = useSignal("");
-  const field = useRef<HTMLInputElement>(null);
-  // A layout effect sets the focus before the reader can press the next key.
-  useLayoutEffect(() => {
-    if (typing.value) field.current?.focus();
-  }, [typing.value]);
   const all = [...outcome.candidates_before, ...outcome.candidates_after];
   // If the model has no logits, the kernel returns no tokens from which to choose.
   if (all.length === 0) return null;
@@ -223,46 +215,20 @@ function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader 
     : (measuredOf(answer) ?? [])
         .map((part) => (typeof part === "number" ? `token ${part}` : quoted(part)))
         .join(" minus ");
-  const choose = (choice: string): void => {
-    problem.value = "";
-    typing.value = choice === "type";
-    if (choice === "") assign(state, { answer: null });
-    else if (candidates.has(Number(choice))) assign(state, { answer: Number(choice) });
-  };
-  const measure = async (): Promise<void> => {
-    problem.value = (await changedRunOf(context.record).measure(field.current?.value ?? "")) ?? "";
-    typing.value = problem.value !== "";
-  };
   return (
     <div class="av-row av-options av-measured">
       <Choice
         label="Measured answer"
-        value={typing.value ? "type" : value}
+        value={value}
         options={[
           ["", DEFAULT_ANSWER],
           ...[...candidates].map(([id, text]) => [String(id), quoted(text)] as const),
           ...(value === "own" ? [["own", answerLabel] as const] : []),
-          ["type", "another …"],
         ]}
-        onChange={choose}
+        onChange={(choice) => {
+          if (choice !== "own") assign(state, { answer: choice === "" ? null : Number(choice) });
+        }}
       />
-      {typing.value && (
-        <form
-          class="av-field"
-          onSubmit={(event) => {
-            event.preventDefault();
-            measure();
-          }}
-        >
-          <input type="search" aria-label="Token to measure" ref={field} />
-          <button type="submit" class="av-chip">
-            Measure
-          </button>
-        </form>
-      )}
-      <span class="av-muted" role="status">
-        {problem.value}
-      </span>
     </div>
   );
 }

@@ -7,11 +7,10 @@
 import { ColorLegend } from "../../ui/colors/legend";
 import { pinColor } from "../../ui/colors/palette";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { MarkCanvas } from "../../ui/plot/mark-canvas";
-import { capital, formatSmall, headName } from "../../ui/text/captions";
+import { capital, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { distanceLines, numSame, sentenceOf } from "./captions";
-import { distanceScale, headMarks, memberAt, TREND, trendMarks } from "./marks";
+import { distanceScale, headMarks } from "./marks";
 import type { CompareState } from "./state";
 import type { CompareStore } from "./store";
 
@@ -80,7 +79,6 @@ export function ChosenHead({ context, store }: GridProps) {
           {text}
         </p>
       ))}
-      {selection.compared.members.length > 2 && <Trend context={context} store={store} />}
       <div class="av-vertical av-compare-legends">
         <ColorLegend scale={distanceScale(context.theme.value, store.end.value)} />
         {grid && numSame(selection, grid) > 0 && (
@@ -91,41 +89,5 @@ export function ChosenHead({ context, store }: GridProps) {
         )}
       </div>
     </div>
-  );
-}
-
-/**
- * Chart of the distance of the chosen head for each member. A click chooses the compared member.
- */
-function Trend({ context, store }: GridProps) {
-  const selection = store.selection.value;
-  const trend = store.trend.value;
-  const end = store.end.value;
-  if (!selection) return null;
-  const { names } = selection;
-  const words = trend.map(
-    (distance, at) => `${names[at]} ${distance === null ? "unknown" : formatSmall(distance)}`,
-  );
-  return (
-    <figure class="av-compare-trend">
-      <p class="av-muted">
-        distance from {names[0]}, 0 to {formatSmall(end)}
-      </p>
-      <MarkCanvas
-        marks={trendMarks(trend, selection.member, end, context.palette.value)}
-        width={TREND.width}
-        height={TREND.height}
-        role="img"
-        aria-label={`Distance from ${names[0]} by member: ${words.join(", ")}`}
-        onClick={(event) => {
-          const x = event.clientX - event.currentTarget.getBoundingClientRect().left;
-          context.state.member.value = memberAt(x, trend.length);
-        }}
-      />
-      <figcaption class="av-muted">
-        <span>{names[0]}</span>
-        <span>{names.at(-1)}</span>
-      </figcaption>
-    </figure>
   );
 }

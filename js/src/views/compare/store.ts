@@ -28,7 +28,6 @@ import {
   type CompareState,
   compareSelection,
   describedOnce,
-  distanceOf,
   missingQueries,
 } from "./state";
 
@@ -178,17 +177,6 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     moved: computed(() => answered.value?.moved ?? null),
     /** Whether the request for `moved` was answered for the current selection. */
     settled: computed(() => answered.value !== null),
-    /**
-     * Distance of the chosen head from the same head of the first member, for each member. Null if
-     * it is unknown.
-     */
-    trend: computed<(number | null)[]>(() => {
-      const now = selection.value;
-      if (!now) return [];
-      return now.compared.members.map((_, member) =>
-        member === 0 ? 0 : distanceOf({ ...now, member }, now.layer, now.head).distance,
-      );
-    }),
     /**
      * Names of the panes. The pane "difference" is missing if the record does not contain the
      * difference.

@@ -10,7 +10,6 @@ import { recordTransport } from "../../client/page";
 import { MODEL_VIEW_TRAITS } from "../../client/traits";
 import { ColorLegend } from "../../ui/colors/legend";
 import { Controls } from "../../ui/controls/declared";
-import { bound, Choice } from "../../ui/controls/fields";
 import { LinearMark } from "../../ui/controls/layers";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
@@ -107,7 +106,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       choose="none"
       oneStack={grid?.columns === null}
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
-      options={<Options context={context} store={store} />}
+      options={<Options context={context} />}
       footer={
         <>
           <ModelFooter context={context} store={store} />
@@ -171,16 +170,11 @@ async function loadExported(
   }
 }
 
-/** Controls of the kind, size and order of the thumbnails, and of the text of a pair. */
-function Options({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
+/** Controls of the kind and order of the thumbnails, and of the text of a pair. */
+function Options({ context }: { context: ViewContext<ModelState> }) {
   return (
     <div class="av-row av-options">
       <Controls traits={MODEL_VIEW_TRAITS} state={context.state} group="grid" />
-      <Choice
-        label="Size"
-        options={{ fit: "fit", small: "small", medium: "medium", large: "large" }}
-        {...bound(store.size)}
-      />
       {!context.embedded && (
         <>
           <OrderControl context={context} />

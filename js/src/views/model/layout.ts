@@ -17,16 +17,7 @@ import {
 } from "../../ui/head-grid/grid";
 
 /**
- * Size of the thumbnails. With "fit", thumbnails in a grid with one row per layer get the size at
- * which the grid fits into the available width and height. Those in a gallery have the side
- * `GALLERY_CELL`.
- */
-export type CellSize = "fit" | "small" | "medium" | "large";
-
-const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/**
- * Minimum side in pixels of thumbnails with the size "fit" in a grid that does not scroll to the
- * side.
+ * Minimum side in pixels of thumbnails in a grid that does not scroll to the side.
  */
 const MIN_CELL = 12;
 /**
@@ -36,7 +27,7 @@ const MIN_CELL = 12;
 const SCROLLED_CELL = 24;
 /** Minimum side in pixels of thumbnails in a printed figure, which has numbers above columns. */
 const MIN_PRINTED_CELL = 13;
-/** Maximum side in pixels of thumbnails with the size "fit", on a screen and in a printed figure. */
+/** Maximum side in pixels of thumbnails, on a screen and in a printed figure. */
 const MAX_CELL = 160;
 const MAX_PRINTED_CELL = 96;
 /** Height in pixels of the two lines of text below the thumbnails of a gallery. */
@@ -45,7 +36,7 @@ const CAPTION_HEIGHT = 32;
 const CAPTION_WIDTH = 52;
 /** Minimum width in pixels of a caption with words, such as "layer 3, head 1" instead of "3.1". */
 const WIDE_CAPTION = 84;
-/** Side in pixels of thumbnails in a gallery, if the size is "fit". */
+/** Side in pixels of thumbnails in a gallery. */
 const GALLERY_CELL = 64;
 
 /** Side in pixels of the square with the letter of a role. */
@@ -90,13 +81,9 @@ function roundToCells(side: number, cells: number): number {
 }
 
 /** Return the number of thumbnails in one row of a gallery. */
-export function cellsInRow(width: number, size: CellSize): number {
-  const cell = size === "fit" ? GALLERY_CELL : SIZES[size];
-  return Math.max(1, Math.floor((width - SCROLLBAR) / galleryPitch(cell)));
-}
-
-function galleryPitch(cell: number): number {
-  return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
+export function cellsInRow(width: number): number {
+  const pitch = Math.max(GALLERY_CELL, CAPTION_WIDTH) + gapOf(GALLERY_CELL);
+  return Math.max(1, Math.floor((width - SCROLLBAR) / pitch));
 }
 
 /** Lay out a grid of thumbnails in a scroll box. */
@@ -104,7 +91,6 @@ export function layOut(
   grid: Pick<HeadGrid, "columns" | "rows" | "kinds">,
   room: GridRoom,
   options: {
-    size: CellSize;
     /** Larger of the number of queries and the number of keys. */
     longest: number;
     /** Whether each thumbnail has a bar below it, for the head's effect. */
@@ -113,7 +99,7 @@ export function layOut(
     hasRoles?: boolean;
   },
 ) {
-  const { size, longest } = options;
+  const { longest } = options;
   const { printed } = room;
   const [columns, rows, gallery] = [numColumns(grid), grid.rows.length, grid.columns === null];
   /** Height of the bar below each thumbnail, with the gap above the bar. */
@@ -124,11 +110,10 @@ export function layOut(
       ? Math.min(MAX_PRINTED_CELL, fittedSide(width, columns, MIN_PRINTED_CELL))
       : fittedSide(width, columns, MIN_CELL, SCROLLED_CELL);
     const byHeight = fittedSide(height - rows * (bars + roles), rows, SCROLLED_CELL);
-    const fitted = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
-    const side = size === "fit" ? fitted : SIZES[size];
+    const side = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     // A printed figure is scaled, so its cells need not have whole pixels.
     const cell = printed ? side : roundToCells(side, longest);
-    const inRow = cellsInRow(room.width, size);
+    const inRow = cellsInRow(room.width);
     const across = Math.floor((room.width - SCROLLBAR - GALLERY_EDGE) / inRow);
     const below = bars + (gallery ? CAPTION_HEIGHT : roles);
     return { cell, gap: gapOf(cell), below, ...(gallery && { across }) };

@@ -34,7 +34,6 @@ import { baseName } from "../../ui/view/model-layers";
 import { assign, computedValue, follow } from "../../ui/view/state";
 import {
   BETWEEN,
-  type CellSize,
   cellsInRow,
   detailWidth as detailWidthFor,
   groupByLayer,
@@ -197,12 +196,11 @@ function createWidths(context: Context, { opened }: Heads) {
 /** Grid of thumbnails with its layout, and the queries and keys that the thumbnails show. */
 function createGrid(context: Context, heads: Heads, { inner, cellsWidth }: Widths) {
   const { record, state } = context;
-  const size = signal<CellSize>("fit");
   const grid = computed<HeadGrid | null>(() => {
     const [selection, include] = [record.selection.value, state.include_heads.value];
     if (!selection) return null;
     if (!heads.ranked.value) return layerGrid(selection.layers, include);
-    const perRow = cellsInRow(cellsWidth.value, size.value);
+    const perRow = cellsInRow(cellsWidth.value);
     const label = orderLabel(state.order.value);
     return galleryGrid(selection.stack, heads.ranked.value, label, perRow, include);
   });
@@ -221,7 +219,7 @@ function createGrid(context: Context, heads: Heads, { inner, cellsWidth }: Width
       headGrid,
       { width, maxHeight, printed: isPrinted(context.figure) },
       {
-        ...{ size: size.value, longest: longest.value },
+        longest: longest.value,
         ...{ hasBars: heads.effects.value !== null, hasRoles: heads.hasRoles.value },
       },
     );
@@ -234,7 +232,6 @@ function createGrid(context: Context, heads: Heads, { inner, cellsWidth }: Width
   });
 
   return {
-    size,
     grid,
     /** Queries and keys that the maps cover. */
     part,

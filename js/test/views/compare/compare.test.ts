@@ -14,7 +14,7 @@ import {
   sentenceOf,
   signed,
 } from "../../../src/views/compare/captions";
-import { cellMarks, memberAt, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
+import { cellMarks } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import {
   type CompareSelection,
@@ -274,16 +274,6 @@ it("the grid hatches heads that do not differ", () => {
     expect(new Set(hatched)).toEqual(new Set(["line"]));
   expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);
   expect(kinds(null, null)).toEqual(["text"]);
-});
-
-it("the line of distances starts at zero, and ends with the last member", () => {
-  expect(trendX(2, 3)).toBe(TREND.width - TREND.right);
-  // A click on the chart chooses the nearest member, but not the first one.
-  expect([0, 1, 2].map((member) => memberAt(trendX(member, 3), 3))).toEqual([1, 1, 2]);
-  const dots = trendMarks([0, 0.1, 0.2], 2, 0.5, PALETTES.light).filter(
-    ({ kind }) => kind === "rect",
-  );
-  expect(dots.length).toBe(3);
 });
 
 it("a shared scale covers all pictures, and drops a replaced picture", () => {

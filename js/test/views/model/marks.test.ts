@@ -5,7 +5,7 @@ import { layersOf } from "../../../src/ui/view/model-layers";
 import { layOut } from "../../../src/views/model/layout";
 import { stackOf } from "../../builders";
 
-const FIT = { size: "fit", longest: 25 } as const;
+const FIT = { longest: 25 };
 
 function gridOf(columns: number, rows: number) {
   const layers = Array.from({ length: rows }, (_, layer) => layer);
