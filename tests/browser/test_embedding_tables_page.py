@@ -1,4 +1,4 @@
-"""Test the lasso, the mean weights and three dimensions on pages of the embedding view."""
+"""Test the lasso and three dimensions on pages of the embedding view."""
 
 from __future__ import annotations
 
@@ -68,27 +68,6 @@ def gap(values: Any, share: float) -> float:
     neighbours = ordered[middle - 3 : middle + 4]
     widest = int(np.argmax(np.diff(neighbours)))
     return round(float(neighbours[widest] + neighbours[widest + 1]) / 2)
-
-
-def test_the_mean_by_position_is_the_mean_of_the_weights(show: Show, corpus: av.Corpus) -> None:
-    root = show(one_head(corpus))
-    root.get_by_role("combobox", name="Show").select_option("aggregate")
-    says(root, "Mean over 3 texts; 2 of them reach the last row.")
-    drawn(root, 1)
-    sums, counts = np.zeros((10, 10)), np.zeros((10, 10))
-    for record in corpus.records:
-        weights = record.stack().weights(layer=1, head=2)
-        size = len(weights)
-        sums[:size, :size] += weights
-        counts[:size, :size] += np.tri(size)
-    with np.errstate(invalid="ignore"):
-        means = sums / counts
-    rows = table(root)
-    assert len(rows) == np.count_nonzero(counts)
-    for row in rows:
-        query, key = int(row["query"]), int(row["key"])
-        # A page stores a byte for the square root of each mean relative to the largest.
-        assert float(row["mean_weight"]) == pytest.approx(means[query, key], abs=0.0041)
 
 
 def test_keys_rotate_a_plot_of_three_dimensions(show: Show, page: Page, corpus: av.Corpus) -> None:

@@ -1177,42 +1177,6 @@ export interface NormsHeader {
 }
 
 /**
- * Request for the mean weights of a head by query position and key position, over many texts.
- *
- * Positions are grouped into at most `size` bins per axis. The buffer is float32, (bins of queries,
- * bins of keys). An entry is the mean over all query-key pairs of two bins that the mask allows, or
- * NaN if it allows no such pair.
- */
-export interface AggregateRequest {
-  stack: string;
-  layer: number;
-  head: number;
-  size: number;
-}
-
-/** Header of a reply with mean weights by query position and key position. */
-export interface AggregateHeader {
-  /** Number of bins of query positions (`rows`), and of key positions (`columns`). */
-  rows: number;
-  columns: number;
-  /**
-   * First position of each bin of queries (`query_edges`) and of keys (`key_edges`). One more entry
-   * has the end of the last bin (exclusive).
-   */
-  query_edges: number[];
-  key_edges: number[];
-  /** Number of texts in the means (`texts`), and of all texts that have points (`of_texts`). */
-  texts: number;
-  of_texts: number;
-  /**
-   * Number of queries in the means (`queries`), and of all queries in the texts of the means
-   * (`of_queries`). `queries` is smaller if only some queries of long texts are used.
-   */
-  queries: number;
-  of_queries: number;
-}
-
-/**
  * Request for the attention lines of a point, of which there are at most 64.
  *
  * `point` is the number of the point. The lines of a query end at its strongest keys. The lines of
@@ -1240,11 +1204,6 @@ export interface LinesHeader {
    * searched: all, or for a long text a sample. 0 if the total is 0.
    */
   covered: number;
-  /**
-   * Number of points in the same text that could be at the other end of a line, because the mask
-   * allows the pair.
-   */
-  num_total: number;
 }
 
 /** Request for the description of an atlas. The header of the reply is an `AtlasDescription`. */
@@ -1417,7 +1376,6 @@ export interface CorpusRequests {
   plot: PlotRequest;
   trust: TrustRequest;
   norms: NormsRequest;
-  aggregate: AggregateRequest;
   lines: LinesRequest;
 }
 
@@ -1429,7 +1387,6 @@ export interface CorpusReplies {
   plot: PlotHeader | SmallPlotsHeader | PartHeader;
   trust: TrustHeader;
   norms: NormsHeader | PartHeader;
-  aggregate: AggregateHeader;
   lines: LinesHeader;
 }
 

@@ -426,12 +426,6 @@ const text: Trait<number | null> = { value: null, kind: "integer", min: 0, nulla
 const enlarged: Trait<boolean> = { value: false, kind: "boolean" };
 
 /**
- * Content of the plots: the points, or a heat map of the mean weight by the positions of query and
- * key.
- */
-const content: Trait<"plot" | "aggregate"> = { value: "plot", kind: ["plot", "aggregate"] };
-
-/**
  * Projection of the enlarged head. Small plots always show principal components. t-SNE and UMAP
  * need `attnviz[embedding]`. They keep points with a similar direction close to each other (cosine
  * distance) or, if `lift` is True, points at a small Euclidean distance. The method `trust` always
@@ -441,6 +435,9 @@ const method: Trait<"pca" | "tsne" | "umap"> = {
   value: "pca",
   kind: ["pca", "tsne", "umap"],
   address: "never",
+  label: "Method",
+  labels: { pca: "PCA", tsne: "t-SNE", umap: "UMAP" },
+  group: "projection",
 };
 
 /** Number of dimensions of the enlarged plot. */
@@ -454,16 +451,31 @@ const scaling: Trait<"norms" | "none"> = {
   value: "norms",
   kind: ["norms", "none"],
   address: "never",
+  label: "Scale",
+  labels: { norms: "by norms", none: "as they are" },
+  group: "placing",
 };
 
 /** Whether keys are moved so that their mean is the mean of the queries. */
-const translate: Trait<boolean> = { value: true, kind: "boolean", address: "never" };
+const translate: Trait<boolean> = {
+  value: true,
+  kind: "boolean",
+  address: "never",
+  label: "move keys onto the queries",
+  group: "placing",
+};
 
 /**
  * Whether keys get an additional coordinate. With this coordinate, the order of the keys by their
  * distance from a query is exactly the order by their products with the query.
  */
-const lift: Trait<boolean> = { value: false, kind: "boolean", address: "never" };
+const lift: Trait<boolean> = {
+  value: false,
+  kind: "boolean",
+  address: "never",
+  label: "lift",
+  group: "placing",
+};
 
 /** Perplexity of t-SNE, at least 2. */
 const perplexity: Trait<number> = { value: 50, kind: "index", min: 2, address: "never" };
@@ -472,7 +484,14 @@ const perplexity: Trait<number> = { value: 50, kind: "index", min: 2, address: "
 const neighbors: Trait<number> = { value: 15, kind: "index", min: 2, address: "never" };
 
 /** Seed of t-SNE and UMAP. */
-const seed: Trait<number> = { value: 0, kind: "index", address: "never" };
+const seed: Trait<number> = {
+  value: 0,
+  kind: "index",
+  address: "never",
+  label: "Seed",
+  group: "projection",
+  when: ["method"],
+};
 
 /**
  * Property that determines the colours of points: `"type"`, `"position"`, `"position mod 5"`,
@@ -480,26 +499,17 @@ const seed: Trait<number> = { value: 0, kind: "index", address: "never" };
  */
 const color: Trait<string> = { value: "type", kind: "text" };
 
-/**
- * Order of the small plots: by layer and head number, by a trust figure (correlation or neighbour
- * recall), or by the `roles` of the heads.
- */
-const order_of_embedding_view: Trait<"number" | "correlation" | "recall" | "role"> = {
-  value: "number",
-  kind: ["number", "correlation", "recall", "role"],
-};
-
 /** Points that are drawn. */
 const points: Trait<"both" | "queries" | "keys"> = {
   value: "both",
   kind: ["both", "queries", "keys"],
+  label: "Points",
+  labels: { both: "queries and keys" },
+  group: "points",
 };
 
 /** Text to find in tokens. */
 const search: Trait<string> = { value: "", kind: "text" };
-
-/** Whether the search is case-sensitive. */
-const match_case: Trait<boolean> = { value: false, kind: "boolean" };
 
 /**
  * Numbers of the points that are selected with the lasso, ascending. All queries are numbered
@@ -607,7 +617,6 @@ export const DASHBOARD_TRAITS = {
 export const EMBEDDING_VIEW_TRAITS = {
   text,
   enlarged,
-  content,
   method,
   dimensions,
   scaling,
@@ -617,10 +626,8 @@ export const EMBEDDING_VIEW_TRAITS = {
   neighbors,
   seed,
   color,
-  order: order_of_embedding_view,
   points,
   search,
-  match_case,
   selected,
 };
 

@@ -3,20 +3,18 @@
 The page contains replies of the view's server, which are recorded in advance (see
 `attnviz.pages.recorded`). A point is a query or a key of one token. For each head the page contains
 the first two principal components of each point as 16-bit codes (see
-`attnviz.embedding.server.plots.coded`), the norm of each point as one byte, the mean weight for
-each pair of bins of query and key positions as one byte, and the trust figures (see
-`attnviz.embedding.trust`). With `top_keys` the page also contains the strongest keys of each query.
-If the view shows another projection, such as t-SNE, the page contains its plots, too. Their replies
-come first, because a request gets the first reply with its arguments, and those of the principal
-components have no method. ``js/src/views/embedding/client/requests.ts`` reads the page. The tests
-of both languages read ``tests/fixtures/embedding.json``.
+`attnviz.embedding.server.plots.coded`), the norm of each point as one byte, and the trust figures
+(see `attnviz.embedding.trust`). With `top_keys` the page also contains the strongest keys of each
+query. If the view shows another projection, such as t-SNE, the page contains its plots, too. Their
+replies come first, because a request gets the first reply with its arguments, and those of the
+principal components have no method. ``js/src/views/embedding/client/requests.ts`` reads the
+page. The tests of both languages read ``tests/fixtures/embedding.json``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +22,13 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, describe_points
-from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions, coded
-from attnviz.embedding.server.weights import aggregate, top_keys
+from attnviz.embedding.server.plots import TOP_CODE, EmbeddingAnswers, PlotOptions, coded
+from attnviz.embedding.server.weights import top_keys
 from attnviz.pages.colors import LIGHT, rgb_of
 from attnviz.pages.html import check_size_without_data, document
 from attnviz.pages.limits import check_top_keys, format_megabytes
 from attnviz.pages.picture import SIDES, Cells, draw_grid
-from attnviz.pages.recorded import recorded, recorded_json, recorded_weights
+from attnviz.pages.recorded import recorded, recorded_json
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.utils.arguments import format_named
 from attnviz.utils.progress import part_of, report, show_progress
@@ -39,8 +37,6 @@ from attnviz.utils.threads import torch_threads
 #: Default maximum size of a page, in bytes. Larger pages open slowly.
 MAX_BYTES = 40_000_000
 
-# Maximum number of bins of query positions, and of key positions.
-_BINS = 32
 # Estimated minimum of the size of points and strongest keys in the page, divided by their
 # uncompressed size. A page that would be too large even at this ratio is refused before anything is
 # computed. Random vectors do not compress, so their ratio is that of base64, 4 / 3.
@@ -65,8 +61,6 @@ _QUERY_KEY_COLORS = np.array(
         ),
     ]
 )
-
-_Result = TypeVar("_Result")
 
 
 @show_progress("page")
@@ -138,8 +132,8 @@ def _layer_replies(
     heads = range(corpus.stack(name).num_heads(layer))
     at: dict[str, Any] = {"stack": name, "layer": layer}
     options = PlotOptions(name, layer, placing)
-    # Number of steps of the progress bar: plots, trust figures, mean weights and strongest keys.
-    parts = 4.0
+    # Number of steps of the progress bar: plots, trust figures and strongest keys.
+    parts = 3.0
     with part_of("plots", 0, parts):
         plots = answers.plots(options)
     headers, codes = zip(*(plot.reply() for plot in plots), strict=True)
@@ -152,36 +146,25 @@ def _layer_replies(
             *(answers.norms(name, layer, head, top=255) for head in heads), strict=True
         )
         yield recorded("norms", at, headers, np.stack(codes))
-        with part_of("means", 2, parts):
-            mean = partial(aggregate, corpus, name, layer, size=_BINS)
-            headers, means = zip(*_reported("mean weights", heads, mean), strict=True)
-            yield recorded_weights("aggregate", at, headers, np.stack(means))
         if count:
-            with part_of("keys", 3, parts):
-                keys_of = partial(_coded_keys, corpus, name, layer, count=count)
-                keys = list(_reported("strongest keys", heads, keys_of))
-            yield recorded("lines", at, [{}] * len(heads), np.stack(keys, axis=1), planes=3)
+            keys = []
+            with part_of("keys", 2, parts):
+                for head in heads:
+                    report("strongest keys", head, len(heads), "head")
+                    keys.append(_coded_keys(corpus, name, layer, head, count))
+            yield recorded("lines", at, [{}] * len(heads), np.stack(keys, axis=1), planes=4)
     report("layers", parts, parts)
 
 
-def _reported(
-    what: str, heads: Sequence[int], compute: Callable[[int], _Result]
-) -> Iterator[_Result]:
-    """Yield the results of `compute` for some heads, and report the progress as `what`."""
-    for done, head in enumerate(heads):
-        report(what, done, len(heads), "head")
-        yield compute(head)
-
-
 def _coded_keys(corpus: Corpus, name: str, layer: int, head: int, count: int) -> NDArray[np.uint8]:
-    """Return the `count` strongest keys of each query, (3, count, queries).
+    """Return the `count` strongest keys of each query, (4, count, queries).
 
-    The first axis has the weight, and the low byte and the high byte of the key's index (see
-    `top_keys`). A weight is coded as 255 times its square root.
+    The first axis has the high bytes of the weights (as shares of `TOP_CODE`) and of the indices of
+    the keys (see `top_keys`), and then the low bytes of both.
     """
     weights, keys = top_keys(corpus, name, layer, head, count)
-    codes = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
-    return np.stack([codes, keys & 255, keys >> 8]).astype(np.uint8)
+    codes = np.stack([np.rint(TOP_CODE * np.clip(weights, 0, 1)).astype(np.int64), keys])
+    return np.concatenate([codes >> 8, codes & 255]).astype(np.uint8)
 
 
 def finish_projection(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> None:
@@ -302,12 +285,12 @@ def _num_heads(corpus: Corpus, name: str) -> int:
 def _uncompressed(corpus: Corpus, count: int) -> int:
     """Return the size in bytes of the points and strongest keys of all heads before compression.
 
-    A point has 5 bytes. A strongest key has 3, but only 2 are counted: if a text has at most 256
+    A point has 5 bytes. A strongest key has 4, but only 3 are counted: if a text has at most 256
     keys, the high byte of an index is always 0 and takes almost no space after compression.
     """
     return sum(
         _num_heads(corpus, name)
-        * (5 * len(corpus.points(name)) + 2 * count * corpus.points(name).num_queries)
+        * (5 * len(corpus.points(name)) + 3 * count * corpus.points(name).num_queries)
         for name in corpus.stack_names
     )
 

@@ -18,7 +18,6 @@ from attnviz.views.show import show
 _OF_CORPUS = frozenset(
     {
         *("stack", "layer", "heads", "token", "key", "text", "selected"),
-        *("order", "roles"),
     }
 )
 
@@ -107,8 +106,6 @@ def show_embedding_view(
         If an argument is missing, unknown, or has an invalid type.
     ValueError
         If `texts` is empty, an argument does not fit the model, or records are of several models.
-    ImportError
-        If `method` needs a package that is not installed.
     MemoryError
         If the queries and keys do not fit into the free memory.
 

@@ -22,7 +22,6 @@ from attnviz.embedding.page import (
     make_embedding_page,
 )
 from attnviz.embedding.placement import Placing, Scaling
-from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.trust import HeadTrust
@@ -33,9 +32,8 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.base import BaseServer
 from attnviz.utils.progress import part_of, with_progress
-from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
-from attnviz.views.position import with_layers
+from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, with_controls
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 _NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust) if field.name != "head")
 
 
-class EmbeddingView(HeadRoles):
+class EmbeddingView(PositionedView):
     """Queries and keys of a corpus as points, with small plots of all heads or one enlarged head.
 
     This is the joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210). For
@@ -71,9 +69,6 @@ class EmbeddingView(HeadRoles):
         property `record` returns this record.
     enlarged : bool
         Whether one head is enlarged. If False, all heads are shown as small plots.
-    content : {"plot", "aggregate"}
-        Content of the plots: the points, or a heat map of the mean weight by the positions of query
-        and key.
     method : {"pca", "tsne", "umap"}
         Projection of the enlarged head. Small plots always show principal components. t-SNE and
         UMAP need ``attnviz[embedding]``. They keep points with a similar direction close to each
@@ -99,18 +94,10 @@ class EmbeddingView(HeadRoles):
         Property that determines the colours of points: ``"type"``, ``"position"``,
         ``"position mod 5"``, ``"norm"``, ``"frequency"``, ``"punctuation"``, ``"text"``, or the
         name of one of the corpus's columns.
-    order : {"number", "correlation", "recall", "role"}
-        Order of the small plots: by layer and head number, by a trust figure (correlation or
-        neighbour recall), or by the `roles` of the heads.
-    roles : dict
-        Roles of heads over a corpus. Pass the `HeadStatistics` of the same model (see
-        `attnviz.views.head_roles.HeadRoles`).
     points : {"both", "queries", "keys"}
         Points that are drawn.
     search : str
         Text to find in tokens.
-    match_case : bool
-        Whether the search is case-sensitive.
     selected : list of int
         Numbers of the points that are selected with the lasso, ascending. All queries are numbered
         before the keys. The method `selection` describes these points.
@@ -122,8 +109,6 @@ class EmbeddingView(HeadRoles):
     ValueError
         If the corpus is empty, its records come from several models, or they have no queries and
         keys.
-    ImportError
-        If `method` needs a package that is not installed.
     traitlets.TraitError
         If a trait's value does not fit the corpus.
 
@@ -139,24 +124,39 @@ class EmbeddingView(HeadRoles):
     name: ClassVar[str] = "embedding"
     _bundle: ClassVar[str] = "embedding"
 
-    _by_reader = False
-
     text = Index(None, allow_none=True).tag(sync=True, min=0)
     enlarged = traitlets.Bool(default_value=False).tag(sync=True)
-    content = Choice(["plot", "aggregate"], "plot").tag(sync=True)
-    method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True, address="never")
+    method = Choice(["pca", "tsne", "umap"], "pca").tag(
+        sync=True,
+        address="never",
+        label="Method",
+        labels={"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"},
+        group="projection",
+    )
     dimensions = Index(2, min=2, max=3).tag(sync=True, address="never")
-    scaling = Choice(["norms", "none"], "norms").tag(sync=True, address="never")
-    translate = traitlets.Bool(default_value=True).tag(sync=True, address="never")
-    lift = traitlets.Bool(default_value=False).tag(sync=True, address="never")
+    scaling = Choice(["norms", "none"], "norms").tag(
+        sync=True,
+        address="never",
+        label="Scale",
+        labels={"norms": "by norms", "none": "as they are"},
+        group="placing",
+    )
+    translate = traitlets.Bool(default_value=True).tag(
+        sync=True, address="never", label="move keys onto the queries", group="placing"
+    )
+    lift = traitlets.Bool(default_value=False).tag(
+        sync=True, address="never", label="lift", group="placing"
+    )
     perplexity = Index(50, min=2).tag(sync=True, address="never")
     neighbors = Index(15, min=2).tag(sync=True, address="never")
-    seed = Index(0, min=0, max=2**32 - 1).tag(sync=True, address="never")
+    seed = Index(0, min=0, max=2**32 - 1).tag(
+        sync=True, address="never", label="Seed", group="projection", when=("method",)
+    )
     color = traitlets.Unicode("type").tag(sync=True)
-    order = Choice(["number", "correlation", "recall", "role"], "number").tag(sync=True)
-    points = Choice(["both", "queries", "keys"], "both").tag(sync=True)
+    points = Choice(["both", "queries", "keys"], "both").tag(
+        sync=True, label="Points", labels={"both": "queries and keys"}, group="points"
+    )
     search = traitlets.Unicode("").tag(sync=True)
-    match_case = traitlets.Bool(default_value=False).tag(sync=True)
     selected = Numbers(traitlets.Int()).tag(sync=True, address="never")
 
     def __init__(
@@ -195,9 +195,8 @@ class EmbeddingView(HeadRoles):
         """Return the view as one HTML page that works offline.
 
         For all heads, the page contains the first two principal components with the current
-        placement, trust figures, norms, and mean weights by position. For other projections, it
-        contains the plots that have been computed. It draws attention lines only if `top_keys` is
-        positive.
+        placement, trust figures, and norms. For other projections, it contains the plots that have
+        been computed. It draws attention lines only if `top_keys` is positive.
 
         Parameters
         ----------
@@ -205,7 +204,7 @@ class EmbeddingView(HeadRoles):
             Maximum size of the page in megabytes. The default is 40.
         top_keys : int, default 0
             Number of strongest keys per query in the page. When a reader chooses a query, the page
-            draws a line to each of them. `page_size` returns the size of a page with `top_keys`.
+            draws a line to each of them.
         controls : {"auto", "full", "compact", "none"} or bool, optional
             Controls of the page. By default the controls of the view.
 
@@ -267,7 +266,7 @@ class EmbeddingView(HeadRoles):
             `top_keys` is passed for a picture.
         OSError
             If the file cannot be written. In this case no incomplete file remains.
-        ImportError, RuntimeError
+        RuntimeError
             If the projection of the enlarged head cannot be computed, or a picture needs a browser
             and none is found.
 
@@ -306,27 +305,6 @@ class EmbeddingView(HeadRoles):
         >>> view.snapshot(max_mb=6)    # doctest: +SKIP
         """
         self._show_static(max_mb=max_mb, top_keys=top_keys)
-
-    def page_size(self, top_keys: int = 0) -> int:
-        """Return the size of a page.
-
-        Parameters
-        ----------
-        top_keys : int, default 0
-            Number of keys per query, as in `save`.
-
-        Returns
-        -------
-        int
-            Size in bytes. It may exceed the maximum size that `save` allows. To find the size, this
-            method builds the whole page.
-
-        Examples
-        --------
-        >>> view.page_size(top_keys=5) - view.page_size()    # doctest: +SKIP
-        """
-        page = make_embedding_page(self._answers(), self.state, top_keys=top_keys, max_bytes=None)
-        return len(page.encode())
 
     def selection(self) -> list[dict[str, Any]]:
         """Return the points that are selected with the lasso.
@@ -384,20 +362,6 @@ class EmbeddingView(HeadRoles):
             ]
         return rows
 
-    def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Set traits to values from the browser.
-
-        Parameters
-        ----------
-        sync_data : dict
-            New values by trait name.
-        """
-        self._by_reader = True
-        try:
-            super().set_state(sync_data)
-        finally:
-            self._by_reader = False
-
     def _server(self) -> BaseServer:
         return CorpusServer(self._corpus, page=weakly(self._page_of))
 
@@ -437,30 +401,6 @@ class EmbeddingView(HeadRoles):
         if text is not None and not 0 <= text < count:
             raise traitlets.TraitError(f"text={text!r}: the corpus has texts 0 to {count - 1}")
         return text
-
-    @traitlets.validate("method")
-    def _validate_method(self, proposal: Mapping[str, Any]) -> str:
-        method = proposal["value"]
-        missing = missing_package(method)
-        # Raise an error only if Python set the method. If the reader chose it in the browser, the
-        # view shows that the package is missing.
-        if missing is not None and not self._by_reader:
-            raise ImportError(f"method={method!r}: {missing}")
-        return cast("str", method)
-
-    @traitlets.validate("order")
-    def _validate_order(self, proposal: Mapping[str, Any]) -> str:
-        if proposal["value"] == "role" and not self.roles:
-            raise traitlets.TraitError(
-                'order="role" needs roles=, such as attnviz.head_statistics(model, texts)'
-            )
-        return str(proposal["value"])
-
-    @traitlets.observe("roles")
-    def _forget_role_order(self, change: Mapping[str, Any]) -> None:
-        """Reset an order by role to the order by number if `roles` is now empty."""
-        if self.order == "role" and not change["new"]:
-            self.order = "number"
 
     @traitlets.validate("color")
     def _validate_color(self, proposal: Mapping[str, Any]) -> str:

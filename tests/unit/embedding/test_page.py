@@ -55,7 +55,6 @@ def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
     placing: dict[str, Any] = {"scaling": "none", "translate": False, "lift": True}
     view = EmbeddingView(example, **placing)
     page = view.to_html()
-    assert len(page.encode()) == view.page_size()
     server = CorpusServer(example)
     for layer in range(2):
         arguments = PROJECTING | {"stack": "self", "layer": layer, "placing": placing}
@@ -96,7 +95,7 @@ def test_options_that_limit_a_page_are_refused_for_pictures(
 
 def test_a_page_that_is_too_large_is_refused() -> None:
     view = EmbeddingView(corpus([50] * 20, layers=4, heads=4))
-    size = view.page_size(top_keys=5)
+    size = len(view.to_html(top_keys=5, max_mb=100).encode())
     words = r"the page of 2,000 points in each of 16 heads would have .* include_layers="
     for limit in (size - 1, size - 60_000):
         with pytest.raises(ValueError, match=words):

@@ -19,8 +19,6 @@ from attnviz.record.record import AttentionRecord
 from unit.random_corpora import corpus, cross_record, record
 from unit.records import hybrid_record
 
-MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
-
 
 @pytest.mark.parametrize(
     ("traits", "message"),
@@ -112,21 +110,6 @@ def test_include_layers_limits_the_picture_and_not_the_points() -> None:
     assert {row["layer"] for row in view.trust()} == {1}
     with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
         EmbeddingView(example, include_layers=[7])
-
-
-def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(method: str) -> str | None:
-        return MISSING if method == "tsne" else None
-
-    monkeypatch.setattr("attnviz.embedding.view.missing_package", missing)
-    example = corpus([4, 6])
-    with pytest.raises(ImportError, match=r"method='tsne': .*attnviz\[embedding\]"):
-        EmbeddingView(example, method="tsne")
-    view = EmbeddingView(example)
-    assert view.method == "pca"
-    # A method that the browser sets is kept, although its package is missing.
-    view.set_state({"method": "tsne"})
-    assert view.method == "tsne"
 
 
 @pytest.mark.skipif(

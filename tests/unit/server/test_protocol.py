@@ -109,7 +109,6 @@ CORPUS_ASKED: dict[str, dict[str, Any]] = {
     "plot": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
     "trust": {"stack": "self", "layer": 2} | PROJECTING | {"placing": PLACING},
     "norms": CORPUS_HEAD,
-    "aggregate": CORPUS_HEAD | {"size": 4},
     "lines": CORPUS_HEAD | {"point": 1},
     "page": {"part": 0, "state": {}},
 }

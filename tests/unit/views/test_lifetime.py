@@ -206,15 +206,16 @@ AT_THE_END = """
 import os, sys
 import torch
 import attnviz as av
-from attnviz.embedding.projection import ProjectionSettings
+from attnviz.embedding.server.background import BackgroundProjection
+from attnviz.embedding.tsne_umap import ProjectionSettings
 queries, keys = torch.rand(2, 2, 1, 3, 4)
 record = av.AttentionRecord.from_qk(queries, keys, ["a", "b", "c"])
 # At exit, Python sets the names in the modules of `sys.kept` to None. It frees the views only when
 # it clears `os`, so names that their cleanup uses may already be None.
 os.kept = [av.HeadView(record), av.EmbeddingView([record])]
-# The view requests a projection.
-running = os.kept[1]._answers().running
-running.wait("it", lambda: torch.rand(30, 4).numpy(), ProjectionSettings("tsne", perplexity=5))
+# A projection has run in a thread.
+points = torch.rand(30, 4).numpy()
+BackgroundProjection(points, ProjectionSettings("tsne", perplexity=5)).wait()
 sys.kept = list(sys.modules.values())
 """
 

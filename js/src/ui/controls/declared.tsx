@@ -33,7 +33,8 @@ export function Control(props: {
   labels?: Readonly<Record<string, string>> | undefined;
 }) {
   const { trait, field } = props;
-  const { label = "", kind, min } = trait;
+  const { label = "", kind } = trait;
+  const min = trait.min ?? (kind === "index" ? 0 : undefined);
   if (kind === "boolean") return <Switch label={label} {...bound(field as Signal<boolean>)} />;
   if (typeof kind === "string")
     return <NumberField label={label} min={min} {...bound(field as Signal<number>)} />;

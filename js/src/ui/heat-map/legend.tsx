@@ -36,7 +36,7 @@ export function scaleLabels({
  * Return the colours and labels with which a legend shows a colour scale of weights. `quantity` is
  * the text that says what the colours show.
  */
-export function weightScale(weights: WeightScale, quantity: string): LegendScale {
+function weightScale(weights: WeightScale, quantity: string): LegendScale {
   const { theme, signs } = weights;
   return {
     color: signs ? rampOf(signs) : (position) => colorAt(theme, position),

@@ -396,17 +396,6 @@ export function formatProbability(probability: number): string {
 }
 
 /**
- * Format a share and its maximum error: "41.7% ± 0.5%". If the error is less than 0.05%, write only
- * the share, as `formatShare` does.
- */
-export function shareWithin(share: number, error: number): string {
-  if (error < 0.0005) return formatShare(share);
-  // The share is rounded to 0.1%, so increase the error by half of that.
-  const off = Math.min(1, error + 0.0005);
-  return `${(100 * share).toFixed(1)}% ± ${(Math.ceil(1000 * off - 1e-9) / 10).toFixed(1)}%`;
-}
-
-/**
  * Format a share as a whole percentage. Only 0 is written as "0%", and only shares of at least
  * 0.9999 as "100%". Other shares that would be rounded to these are written as "<1%" and ">99%".
  */

@@ -23,16 +23,12 @@ const JOINTS = /^(##| )+| +$/g;
  * Return a function that checks whether a token matches a search, or null if the search is empty.
  *
  * A token matches if it contains the search text. If the search text is in double quotes, it must
- * be the whole token. Upper and lower case are the same unless `matchCase`.
+ * be the whole token. Upper and lower case are the same.
  */
-export function tokenMatcher(
-  query: string,
-  matchCase = false,
-): ((token: string) => boolean) | null {
+export function tokenMatcher(query: string): ((token: string) => boolean) | null {
   if (query === "") return null;
   // Treat "·" as a space. Tokens show a space as "·", and most keyboards lack this character.
-  const fold = (text: string): string =>
-    (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
+  const fold = (text: string): string => text.toLowerCase().replaceAll("·", " ");
   const whole = /^"(.+)"$/.exec(query)?.[1];
   if (whole === undefined) {
     const part = fold(query);

@@ -10,8 +10,6 @@
 import type { CorpusCaveat, Method, Placing, Work } from "../../client/protocol";
 import { countHeads } from "../../client/source";
 import { isSameHead } from "../../ui/head-grid/grid";
-import { rolesInWords } from "../../ui/head-grid/head-roles";
-import { headOrderOf } from "../../ui/head-grid/order";
 import {
   capital,
   counted,
@@ -20,23 +18,13 @@ import {
   formatSmall,
   headName,
   numbersInWords,
-  plainNumber,
   quoted,
   several,
-  shareWithin,
   stackName,
 } from "../../ui/text/captions";
-import { roundedUp } from "../../ui/text/csv";
 import { follow, same } from "../../ui/view/state";
-import {
-  type Aggregate,
-  type Corpus,
-  type Lines,
-  meanError,
-  type Projecting,
-} from "./client/requests";
-import { binCaption, largestOf } from "./mean/marks";
-import { type Context, type EmbeddingState, pictureOf, placingOf, projectingOf } from "./state";
+import type { Corpus, Lines, Projecting } from "./client/requests";
+import { type Context, type EmbeddingState, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { trustInWords } from "./trust";
 
@@ -97,26 +85,16 @@ export function linesInWords(
   return `${what}, ${verb} ${named(lines.points[strongest] as number)}: ${weight}.`;
 }
 
-/** Lines that show at least this share of the query's weight count as complete. */
-const ALL_OF_IT = 0.9995;
-
 /**
  * Return the number of lines and the share of the query's weight that they show. Return "" if the
  * point has no lines or they are not loaded.
  */
 export function linesCoverageInWords(isKey: boolean, lines: Lines | null): string {
   if (!lines || lines.points.length === 0) return "";
-  const { points, weights, covered, num_total: numTotal, error } = lines;
-  // In a page, `numTotal` can also count masked keys, which have no weight. Lines are therefore
-  // partial only if they also lack a part of the weight.
-  const isPartial = points.length < numTotal && covered < ALL_OF_IT;
-  const of = isPartial ? `${counted(points.length)} of ` : "";
-  const what = isKey
-    ? `the queries that give it ${isPartial ? "most" : "any"} weight`
-    : `${shareWithin(covered, error?.covered ?? 0)} of the query’s weight`;
-  const most = formatSmall(weights[0] ?? 0);
-  const exact = error ? ` Weights are exact to ${plainNumber(roundedUp(error.weight))}.` : "";
-  return `${of}${several(isPartial ? numTotal : points.length, "line")}: ${what}. Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.${exact}`;
+  const what = isKey ? "of the weight on this key" : "of the query’s weight";
+  const most = formatSmall(lines.weights[0] ?? 0);
+  const scale = most === "1.00" ? "" : ` ÷ ${most}`;
+  return `${several(lines.points.length, "line")}: ${formatShare(lines.covered)} ${what}. Opacity = weight${scale}.`;
 }
 
 /**
@@ -151,21 +129,6 @@ function matchesInWords(context: Context, store: EmbeddingStore): string {
   return `${counted(matches.count)} of ${several(corpus.count, "point")} ${verb} ${what}.`;
 }
 
-/** Return the caption of the mean weights by position, which names the largest one. */
-function meanInWords({ mean }: EmbeddingStore, causal: boolean): string {
-  const aggregate = mean.current.value;
-  if (!aggregate) return "mean weight by query position and key position.";
-  // The first query of a causal text may attend to one key only.
-  const isForced = causal && aggregate.query_edges[1] === 1 && aggregate.rows > 1;
-  const largest = largestOf(aggregate, isForced ? 1 : 0);
-  // In a page, every mean weight is NaN if a query or key of the head is not finite. If all are
-  // finite, at least one mean is a number, because the mask allows at least one pair.
-  if (!largest) return "queries or keys are not finite numbers, so there is no mean weight.";
-  const [positions] = binCaption(aggregate, largest);
-  const apart = isForced ? " apart from the first query" : "";
-  return `mean weight by position. Largest${apart}, ${positions}: ${formatSmall(largest.weight)}.`;
-}
-
 /**
  * Return the main caption: the enlarged head or all heads, followed by the chosen point, the search
  * result and the lasso.
@@ -178,8 +141,6 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
   if (!corpus || !selection) return "";
   const [at, chosen] = [state.enlarged ? store.head.value : null, store.chosen.value];
   const where = at && capital(headName(at));
-  if (where && state.content === "aggregate")
-    return `${where}: ${meanInWords(store, selection.stack.causal)}`;
   const extra = joined(
     matchesInWords(context, store),
     state.selected.length > 0 ? `${several(state.selected.length, "point")} in the lasso.` : "",
@@ -219,19 +180,13 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const { state, record } = context;
   const [corpus, selection] = [store.corpus.value, record.selection.value];
   if (!corpus || !selection) return "";
-  const [chosen, picture] = [store.chosen.value, pictureOf(state)];
-  if (picture === "mean") {
-    const mean = store.mean.current.value;
-    if (!mean || !largestOf(mean)) return "";
-    return aggregateInWords(mean, store.mean.textsAt({ row: mean.rows - 1, column: 0 }));
-  }
+  const chosen = store.chosen.value;
   const { stack, layer } = selection;
   const { caveats } = corpus.facts;
   const ofColors = store.colors.value?.note ?? "";
-  if (picture === "overview") {
+  if (!state.enlarged.value) {
     const { stride } = corpus.facts;
     return joined(
-      rolesInWords(headOrderOf(record).roles.value, stack),
       // Every head has its own scaling factor, so a caption of all heads states no factor.
       `Vectors ${placingInWords(placingOf(follow(state)), null)}.`,
       corpusInWords(corpus),
@@ -283,7 +238,7 @@ function methodOf(context: Context, store: EmbeddingStore): string {
 export function summaryOf(context: Context, store: EmbeddingStore): string {
   const selection = context.record.selection.value;
   if (!selection || !store.corpus.value) return "";
-  const plotted = pictureOf(context.state) === "plot" && !problemOf(context, store);
+  const plotted = context.state.enlarged.value && !problemOf(context, store);
   const trust = store.headTrust.value;
   return joined(
     context.state.enlarged.value ? `${capital(stackName(selection.stack.name))}.` : "",
@@ -352,41 +307,10 @@ export function placingInWords(
   return `${scaled}, ${moved}${lift ? lifted : ""}`;
 }
 
-/** Return the number of positions in the widest bin. */
-function widest(edges: readonly number[]): number {
-  return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
-}
-
 /** Return "12 of 800 texts", or "12 texts" if these are all. */
 function partOf(count: number, total: number, one: string, many = `${one}s`): string {
   const of = count < total ? `${counted(count)} of ` : "";
   return `${of}${several(Math.max(count, total), one, many)}`;
-}
-
-/**
- * Return the number of texts and queries in a mean, the size of its bins, and its precision.
- *
- * @param numInLastRow number of texts that are long enough to reach the last row, or null if
- *   unknown.
- */
-export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): string {
-  const { texts, queries, of_queries: ofQueries } = mean;
-  const ofThese = `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`;
-  const sample = queries < ofQueries ? ofThese : "";
-  const [down, across] = [widest(mean.query_edges), widest(mean.key_edges)];
-  const bins = `A cell is the mean over at most ${down} × ${across} positions.`;
-  const long =
-    texts < 2 || numInLastRow === texts
-      ? ""
-      : numInLastRow === null
-        ? "; few texts reach the last positions"
-        : `; ${counted(numInLastRow)} of them ${numInLastRow === 1 ? "reaches" : "reach"} the last row`;
-  const error = meanError(mean, largestOf(mean)?.weight ?? 0);
-  return joined(
-    `Mean over ${partOf(texts, mean.of_texts, "text")}${sample}${long}.`,
-    Math.max(down, across) > 1 ? bins : "",
-    error > 0 ? `Means are exact to ${plainNumber(roundedUp(error))}.` : "",
-  );
 }
 
 /**

@@ -39,6 +39,17 @@ export interface Coloring {
   labelOf: (point: number) => string | number | null;
 }
 
+/** Built-in colourings, and their labels. */
+export const COLORINGS: readonly (readonly [name: string, label: string])[] = [
+  ["type", "query or key"],
+  ["position", "position"],
+  ["position mod 5", "position mod 5"],
+  ["norm", "vector length"],
+  ["frequency", "token frequency"],
+  ["punctuation", "punctuation"],
+  ["text", "text"],
+];
+
 /**
  * Return the colours and shapes of points for their dots.
  *

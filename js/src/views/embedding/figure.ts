@@ -2,24 +2,19 @@
 
 import { measureText } from "../../draw/canvas";
 import { type Box, type Figure, inRows, textMark } from "../../draw/figure";
-import { fontOf, type Mark, sceneOf } from "../../draw/marks";
+import { fontOf, type Mark } from "../../draw/marks";
 import { countDots, MAX_SHAPE_DOTS } from "../../draw/svg";
 import type { Palette } from "../../ui/colors/palette";
 import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
 import { counted, several } from "../../ui/text/captions";
-import { csvText, roundedTo, writtenError } from "../../ui/text/csv";
+import { csvText } from "../../ui/text/csv";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
-import { meanError } from "./client/requests";
 import { type LegendEntry, legendEntries } from "./colors";
-import { meanMarks, meanScale } from "./mean/marks";
 import type { OverviewStore } from "./overview/store";
 import type { PlotStore } from "./plot/store";
-import { type Context, headKey, pictureOf } from "./state";
+import { type Context, headKey } from "./state";
 import type { EmbeddingStore } from "./store";
 import { keyInWords } from "./trust";
-
-/** Maximum width of a figure of mean weights, in pixels. */
-const MEAN_WIDTH = 640;
 
 /** Return the legend of shapes and colours, in rows of at most `width` pixels. */
 function legendBox(entries: readonly LegendEntry[], palette: Palette, width: number): Box {
@@ -37,9 +32,7 @@ function legendBox(entries: readonly LegendEntry[], palette: Palette, width: num
   return inRows(boxes, width, 16);
 }
 
-/**
- * Return the figure of the current content: all heads, one head, or its mean weights by position.
- */
+/** Return the figure of all heads or of one head. */
 function embeddingFigure(
   context: Context,
   store: EmbeddingStore,
@@ -47,23 +40,16 @@ function embeddingFigure(
   plot: PlotStore,
 ): Figure {
   const palette = context.palette.peek();
-  const content = pictureOf(context.state);
-  const map =
-    content === "mean"
-      ? drawnYet(store.mean.mapAt(Math.min(MEAN_WIDTH, context.width.peek())))
-      : null;
-  const picture = map
-    ? sceneOf(map, meanMarks(map), [])
-    : drawnYet(content === "overview" ? overview.scene() : plot.still.peek());
+  const enlarged = context.state.enlarged.peek();
+  const picture = drawnYet(enlarged ? plot.still.peek() : overview.scene());
   const dots = countDots(picture.back, picture.front);
   const coverage = [
-    content === "overview" ? keyInWords(store.trust.peek(), overview.layout.peek()?.figures) : "",
+    enlarged ? "" : keyInWords(store.trust.peek(), overview.layout.peek()?.figures),
     coverageOf(context, store, false),
     dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
-  const colors = map ? null : store.colors.peek();
+  const colors = store.colors.peek();
   const entries = colors && legendEntries(colors, context.state.points.peek(), palette);
-  const scale = map ? meanScale(map) : colors?.scale;
   return viewFigure(context, {
     captions: {
       subtitle: subtitleOf(context, store),
@@ -72,7 +58,7 @@ function embeddingFigure(
     },
     picture,
     ...(entries && { legend: (width: number) => legendBox(entries, palette, width) }),
-    ...(scale && { scales: [scale] }),
+    ...(colors?.scale && { scales: [colors.scale] }),
   });
 }
 
@@ -138,24 +124,6 @@ function headsCsv(store: EmbeddingStore): string {
   return csvText(["stack", "layer", "head", "problem", ...figures], rows);
 }
 
-/** Return the mean weights as CSV, one row per bin. Bins without an allowed pair are omitted. */
-function meanCsv(store: EmbeddingStore): string {
-  const corpus = drawnYet(store.corpus.peek());
-  const mean = drawnYet(store.mean.latest.peek());
-  const rows: (string | number)[][] = [];
-  mean.weights.forEach((weight, i) => {
-    if (Number.isNaN(weight)) return;
-    const [row, column] = [Math.floor(i / mean.columns), i % mean.columns];
-    const queries = mean.query_edges.slice(row, row + 2);
-    const keys = mean.key_edges.slice(column, column + 2);
-    const error = meanError(mean, weight);
-    const numbers = [roundedTo(weight, error), writtenError(error)];
-    rows.push([corpus.stack, mean.layer, mean.head, ...queries, ...keys, ...numbers]);
-  });
-  const columns = ["stack", "layer", "head", "query", "query_stop", "key", "key_stop"];
-  return csvText([...columns, "mean_weight", "largest_error"], rows);
-}
-
 /** Return the entries of the export menu. */
 export function embeddingExports(
   context: Context,
@@ -165,15 +133,11 @@ export function embeddingExports(
 ): Exports {
   const count = store.corpus.value?.count ?? 0;
   const points = context.state.points.value === "both" ? several(count, "point") : "Points shown";
-  const tables = {
-    overview: { csv: () => headsCsv(store), label: "Heads and their trust, CSV" },
-    plot: { csv: () => pointsCsv(context, store), label: `${points}, CSV` },
-    mean: { csv: () => meanCsv(store), label: "Mean weights, CSV" },
-  };
+  const enlarged = context.state.enlarged.value;
   return {
     name: "embedding-view",
     figure: () => embeddingFigure(context, store, overview, plot),
-    csv: async () => tables[pictureOf(context.state)].csv(),
-    csvLabel: tables[pictureOf(context.state)].label,
+    csv: async () => (enlarged ? pointsCsv(context, store) : headsCsv(store)),
+    csvLabel: enlarged ? `${points}, CSV` : "Heads and their trust, CSV",
   };
 }

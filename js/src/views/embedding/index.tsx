@@ -17,13 +17,12 @@ import { EmbeddingControls, Progress } from "./controls";
 import css from "./embedding.css";
 import { embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
-import { MeanPlot, meanShortcuts } from "./mean/plot";
-import { EmbeddingOverview, OverviewOrder } from "./overview/overview";
+import { EmbeddingOverview } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";
 import { EmbeddingPlot, type PlotProps, plotShortcuts } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
 import { PlotTools } from "./plot/tools";
-import { type Context, type EmbeddingState, type Picture, pictureOf } from "./state";
+import type { Context, EmbeddingState } from "./state";
 import { createEmbeddingStore, type EmbeddingProps } from "./store";
 import { TextPane } from "./text";
 
@@ -67,13 +66,8 @@ export function EmbeddingView({ context }: { context: Context }) {
   const plot = useMemo(() => createPlotStore(context, store, plotWidth), []);
   const entries = useExports(context, embeddingExports(context, store, overview, plot));
   const summary = useComputed(() => summaryOf(context, store));
-  const picture = pictureOf(state);
-  const keys = {
-    overview: () => ALL_KEYS,
-    plot: () => [...WORDS, ...plotShortcuts({ context, store, plot })],
-    mean: () => meanShortcuts({ context, store }),
-  }[picture]();
-  useFocusFollowing(context, picture);
+  const enlarged = state.enlarged.value;
+  useFocusFollowing(context, enlarged);
   return (
     <ViewFrame
       context={context}
@@ -81,63 +75,46 @@ export function EmbeddingView({ context }: { context: Context }) {
       subtitle={subtitleOf(context, store)}
       summary={summary}
       exports={entries}
-      keys={keys}
+      keys={enlarged ? [...WORDS, ...plotShortcuts({ context, store, plot })] : ALL_KEYS}
       choose="none"
       // Heads, text and lasso refer to the old stack, so clear them.
       onStack={() => ({ heads: [], text: null, selected: [] })}
-      options={
-        <>
-          <EmbeddingControls context={context} store={store} />
-          {picture === "overview" && context.controls.value === "compact" && (
-            <div class="av-row av-options">
-              <OverviewOrder context={context} overview={overview} />
-            </div>
-          )}
-        </>
-      }
+      options={<EmbeddingControls context={context} store={store} />}
       work={<Progress context={context} store={store} />}
       footer={<EmbeddingFooter context={context} store={store} />}
     >
-      {picture === "overview" ? (
-        <EmbeddingOverview context={context} store={store} overview={overview} />
-      ) : (
+      {enlarged ? (
         <OneHead context={context} store={store} plot={plot} width={plotWidth} />
+      ) : (
+        <EmbeddingOverview context={context} store={store} overview={overview} />
       )}
     </ViewFrame>
   );
 }
 
 /** If the keyboard focus was in the removed content, move it to the new content. */
-function useFocusFollowing({ root }: Context, picture: Picture): void {
+function useFocusFollowing({ root }: Context, enlarged: boolean): void {
   // Check the focus while rendering, before the focused element is removed.
   const had = root.matches(":focus-within");
   useEffect(() => {
     if (!had || root.matches(":focus-within")) return;
     root.querySelector<HTMLElement>(".av-plot, .av-grid-box")?.focus({ preventScroll: true });
-  }, [picture]);
+  }, [enlarged]);
 }
 
-/** One head: its points with the text beside or below them, or its mean weights by position. */
+/** The points of one head, with the text beside or below them. */
 function OneHead({ width, ...props }: PlotProps & { width: ReadonlySignal<number> }) {
   const { context, store } = props;
   const isBeside = width.value < context.width.value;
-  // The mean covers all texts, so no text is shown.
-  const isMean = pictureOf(context.state) === "mean";
   return (
     <div class={`av-embedding-one${isBeside ? " av-embedding-beside" : ""}`}>
       <div class="av-embedding-main" style={{ width: `${width.value}px` }}>
         {context.controls.value !== "none" && <PlotTools {...props} />}
-        {isMean ? (
-          <MeanPlot context={context} store={store} width={width} />
-        ) : (
-          <EmbeddingPlot {...props} />
-        )}
+        <EmbeddingPlot {...props} />
       </div>
-      {!isMean && (
-        <div class="av-embedding-side">
-          <TextPane context={context} store={store} />
-        </div>
-      )}
+      <div class="av-embedding-side">
+        <TextPane context={context} store={store} />
+      </div>
     </div>
   );
 }

@@ -1,16 +1,13 @@
-/** Legend of the points' colours and shapes, or of the mean weights. */
+/** Legend of the points' colours and shapes. */
 
 import { ColorLegend } from "../../ui/colors/legend";
 import { counted } from "../../ui/text/captions";
 import { type LegendEntry, legendEntries } from "./colors";
-import { meanScale } from "./mean/marks";
-import { pictureOf } from "./state";
 import type { EmbeddingProps } from "./store";
 
 export function EmbeddingLegend({ context, store }: EmbeddingProps) {
   const { state, palette } = context;
   const colors = store.colors.value;
-  if (pictureOf(state) === "mean") return <MeanLegend context={context} store={store} />;
   if (!colors) return null;
   const entries = legendEntries(colors, state.points.value, palette.value);
   const shapes = entries.filter(({ shape }) => shape !== "patch");
@@ -38,25 +35,5 @@ function Entries({ label: name, entries }: { label: string; entries: LegendEntry
         </li>
       ))}
     </ul>
-  );
-}
-
-/** Colour scale of mean weights, with a switch between linear and logarithmic. */
-function MeanLegend({ context, store }: EmbeddingProps) {
-  const { mean } = store;
-  const map = mean.mapAt(context.width.value);
-  if (!map) return null;
-  return (
-    <ColorLegend
-      scale={meanScale(map)}
-      toggle={{
-        label: "logarithmic",
-        title: "On: logarithmic scale, which shows small weights. Off: linear scale.",
-        on: map.scale === "log",
-        onChange: () => {
-          mean.scale.value = map.scale === "linear" ? "log" : "linear";
-        },
-      }}
-    />
   );
 }

@@ -17,7 +17,7 @@ import {
   smallPlotsOf,
   trustOf,
 } from "./client/requests";
-import { type Context, headKey, pictureOf, placingOf, projectingOf } from "./state";
+import { type Context, headKey, placingOf, projectingOf } from "./state";
 import type { TrustMap } from "./trust";
 
 /** Milliseconds between progress requests of a running projection. */
@@ -110,7 +110,7 @@ export function createProjection(
   const actions = signal(0);
   const asked = computed(() => {
     const question = { plot: request.value, actions: actions.value };
-    return question.plot && pictureOf(state) === "plot" ? question : null;
+    return question.plot && state.enlarged.value ? question : null;
   });
   const newest = signal<Projection | null>(null);
   record.answer(asked, async ({ plot: question }, ended) => {

@@ -4,8 +4,8 @@ import { tokenMatcher } from "../../ui/text/token-search";
 import type { Corpus } from "./client/requests";
 
 /** Find the points whose token matches the search text. Return null if the text is empty. */
-export function findPoints(corpus: Corpus, searchText: string, matchCase: boolean) {
-  const matches = tokenMatcher(searchText, matchCase);
+export function findPoints(corpus: Corpus, searchText: string) {
+  const matches = tokenMatcher(searchText);
   if (!matches) return null;
   // Match each vocabulary entry once instead of each point.
   const entries = Uint8Array.from(corpus.facts.vocabulary, (token) => (matches(token) ? 1 : 0));

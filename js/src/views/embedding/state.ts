@@ -16,25 +16,6 @@ export type EmbeddingState = RecordState & StateOf<typeof EMBEDDING_VIEW_TRAITS>
 
 export type Context = ViewContext<EmbeddingState>;
 
-/** Built-in colourings, and their labels. */
-export const COLORINGS: readonly (readonly [name: string, label: string])[] = [
-  ["type", "query or key"],
-  ["position", "position"],
-  ["position mod 5", "position mod 5"],
-  ["norm", "vector length"],
-  ["frequency", "token frequency"],
-  ["punctuation", "punctuation"],
-  ["text", "text"],
-];
-
-/** Content of the view: all heads, the points of one head, or its mean weights by position. */
-export type Picture = "overview" | "plot" | "mean";
-
-export function pictureOf({ enlarged, content }: Context["state"]): Picture {
-  if (!enlarged.value) return "overview";
-  return content.value === "aggregate" ? "mean" : "plot";
-}
-
 /** Return a string that identifies a head, for use as a key of maps. */
 export function headKey({ layer, head }: HeadIndex): string {
   return `${layer}:${head}`;

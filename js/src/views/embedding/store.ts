@@ -10,10 +10,9 @@ import { headName } from "../../ui/text/captions";
 import { assign } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
 import { coloring } from "./colors";
-import { createMean } from "./mean/store";
 import { answerOfStack, createOverview, createProjection } from "./projections";
 import { findPoints } from "./search";
-import { type Context, type Picture, pictureOf } from "./state";
+import type { Context } from "./state";
 
 export function createEmbeddingStore(context: Context) {
   const { record, state, source } = context;
@@ -57,20 +56,16 @@ export function createEmbeddingStore(context: Context) {
 
   const all = createOverview(context, corpus);
   const one = createProjection(context, corpus, head);
-  const mean = createMean(context, corpus, head);
   const choice = createChosenPoint(context, corpus);
-  const settled = computed(
-    () => ({ overview: all, plot: one, mean })[pictureOf(state)].settled.value,
-  );
+  const settled = computed(() => (state.enlarged.value ? one : all).settled.value);
 
   const linesAsked = computed(() => {
     const [stack, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
     return stack === undefined || !at || point === null ? null : { stack, ...at, point };
   });
-  const { current: lines } = record.answer(linesAsked, ({ stack: _, ...asked }, ended) => {
-    const causal = record.selection.peek()?.stack.causal ?? false;
-    return linesOf(source, corpus.peek() as Corpus, causal, asked, ended);
-  });
+  const { current: lines } = record.answer(linesAsked, (asked, ended) =>
+    linesOf(source, corpus.peek() as Corpus, asked, ended),
+  );
 
   const normsAsked = computed(() => {
     const [points, at] = [corpus.value, head.value];
@@ -86,9 +81,7 @@ export function createEmbeddingStore(context: Context) {
   }));
   const norms = answerOfStack(corpus, normed.latest);
 
-  const matches = computed(
-    () => corpus.value && findPoints(corpus.value, state.search.value, state.match_case.value),
-  );
+  const matches = computed(() => corpus.value && findPoints(corpus.value, state.search.value));
 
   return {
     corpus,
@@ -96,18 +89,16 @@ export function createEmbeddingStore(context: Context) {
     ...all,
     ...one,
     ...choice,
-    /** Mean weights of the enlarged head by position. */
-    mean,
     /** Whether the loaded data of the picture match the current state. */
     settled,
     /**
-     * Return the identifier of a picture, or null while it is not the content of the view or newer
-     * data is loading.
+     * Return the identifier of the picture of one head or of all heads, or null while the view
+     * shows the other one or newer data is loading.
      */
-    drawnId: (picture: Picture): string | null => {
+    drawnId: (enlarged: boolean): string | null => {
       const [stack, at] = [corpus.value?.stack, head.value];
-      if (pictureOf(state) !== picture || !stack || !at || !settled.value) return null;
-      return `embedding:${stack}:${picture === "overview" ? "all" : at.layer}`;
+      if (state.enlarged.value !== enlarged || !stack || !at || !settled.value) return null;
+      return `embedding:${stack}:${enlarged ? at.layer : "all"}`;
     },
     /** Lines of the chosen point in the enlarged head, or null if they are missing. */
     lines: computed(() => (lines.value?.problem ? null : lines.value)),

@@ -2,7 +2,6 @@ import { describe, expect, it } from "vitest";
 import type { HeadTrust } from "../../../src/client/protocol";
 import { formatNumber } from "../../../src/ui/text/captions";
 import {
-  aggregateInWords,
   corpusInWords,
   explainedInWords,
   linesCoverageInWords,
@@ -12,7 +11,7 @@ import {
   sentenceOf,
   summaryOf,
 } from "../../../src/views/embedding/captions";
-import type { Aggregate, Lines } from "../../../src/views/embedding/client/requests";
+import type { Lines } from "../../../src/views/embedding/client/requests";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { formatCorrelation, trustInWords } from "../../../src/views/embedding/trust";
 import { sentences } from "../../builders";
@@ -49,29 +48,19 @@ describe("coverage", () => {
     "": explainedInWords(null),
   });
 
-  const mean: Aggregate = {
-    ...{ layer: 0, head: 0, rows: 1, columns: 1, query_edges: [0, 4], key_edges: [0, 2] },
-    ...{ texts: 12, of_texts: 800, queries: 64, of_queries: 512 },
-    weights: Float32Array.of(0.5),
-  };
-  sentences({
-    "Mean over 12 of 800 texts, 64 of their 512 queries; few texts reach the last positions. A cell is the mean over at most 4 × 2 positions.":
-      aggregateInWords(mean, null),
-  });
-
   const lines: Lines = {
     ...{ point: 0, points: [7, 8, 9, 10, 11], weights: [0.62, 0.1, 0.1, 0.1, 0.014] },
-    ...{ covered: 0.934, num_total: 40 },
+    covered: 0.934,
   };
-  const error = { weight: 0.0031, covered: 0.0072 };
   sentences({
-    // The lines have all of the weight, so the other 35 keys are masked and are not mentioned.
-    "5 lines: 100% of the query’s weight. Opacity = weight ÷ 0.62.": linesCoverageInWords(false, {
-      ...lines,
-      covered: 1,
-    }),
-    "5 of 40 lines: 93.4% ± 0.8% of the query’s weight. Opacity = weight ÷ 0.62. Weights are exact to 0.004.":
-      linesCoverageInWords(false, { ...lines, error }),
+    "5 lines: 93% of the query’s weight. Opacity = weight ÷ 0.62.": linesCoverageInWords(
+      false,
+      lines,
+    ),
+    "5 lines: 93% of the weight on this key. Opacity = weight ÷ 0.62.": linesCoverageInWords(
+      true,
+      lines,
+    ),
   });
 });
 
@@ -120,10 +109,6 @@ describe("the main caption", () => {
       "Layer 0, head 0. Query “the”, position 0 of text 1, may attend only to “the” (0).",
     ],
     [
-      { enlarged: true, content: "aggregate" },
-      "Layer 0, head 0: mean weight by position. Largest apart from the first query, query 1 → key 0: 0.50.",
-    ],
-    [
       { enlarged: true, layer: 6, heads: [1] },
       "Layer 6, head 1: 6 queries and 6 keys by principal components.",
     ],
@@ -143,27 +128,22 @@ sentences({
   "Key “the”, position 0 of text 1, gets most weight from “ cat” (1): 0.68.": linesInWords(
     corpusWith(),
     6,
-    { point: 6, points: [1], weights: [0.681], covered: 1, num_total: 4 },
+    { point: 6, points: [1], weights: [0.681], covered: 1 },
     true,
   ),
   "Key “the”, position 0 of text 1, gets most weight apart from the first query from “ cat” (1): 0.68.":
     linesInWords(
       corpusWith(),
       6,
-      { point: 6, points: [0, 1], weights: [1, 0.681], covered: 1, num_total: 4 },
+      { point: 6, points: [0, 1], weights: [1, 0.681], covered: 1 },
       true,
     ),
   "Key “the”, position 0 of text 1: only “the” (0) attends to it, and to no other key.":
-    linesInWords(
-      corpusWith(),
-      6,
-      { point: 6, points: [0], weights: [1], covered: 1, num_total: 1 },
-      true,
-    ),
+    linesInWords(corpusWith(), 6, { point: 6, points: [0], weights: [1], covered: 1 }, true),
   "Query “the”, position 0 of text 1, attends most to “ cat” (1): 0.68.": linesInWords(
     corpusWith(),
     0,
-    { point: 0, points: [7], weights: [0.681], covered: 1, num_total: 4 },
+    { point: 0, points: [7], weights: [0.681], covered: 1 },
     false,
   ),
 });

@@ -35,14 +35,16 @@ describe("the controls", () => {
     const { box, state } = await open({});
     enter(fieldOf(box, "Method"), "tsne");
     await pass(40);
-    expect(labels(box)).toContain("Perplexity");
-    expect(labels(box)).not.toContain("Neighbours");
-    enter(fieldOf(box, "Perplexity"), "30");
+    expect(labels(box)).toContain("Seed");
+    enter(fieldOf(box, "Seed"), "30");
     await pass(40);
-    // The perplexity 1 is too small, so the state keeps 30.
-    enter(fieldOf(box, "Perplexity"), "1");
-    expect([state.method.value, state.perplexity.value]).toEqual(["tsne", 30]);
-    expect(fieldOf(box, "Perplexity")?.value).toBe("30");
+    // A seed is not negative, so the state keeps 30.
+    enter(fieldOf(box, "Seed"), "-1");
+    expect([state.method.value, state.seed.value]).toEqual(["tsne", 30]);
+    expect(fieldOf(box, "Seed")?.value).toBe("30");
+    enter(fieldOf(box, "Method"), "pca");
+    await pass(40);
+    expect(labels(box)).not.toContain("Seed");
   });
 
   it("show the progress of a projection, cancel it, and show why it failed", async () => {

@@ -88,8 +88,6 @@ export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
   work: Work = { state: "done", done: 5, num_total: 5, words: "" };
-  /** Limits of position bins, and mean weights by query bin and key bin, or NaN if masked. */
-  means = { bins: [0, 1, 2], weights: [1, Number.NaN, 0.5, 0.125] };
 
   protected override reply(name: string, args: object): Reply {
     if (name === "describe") return { header: DESCRIPTION, data: null };
@@ -132,15 +130,8 @@ export class Kernel extends FakeKernel {
       };
     }
     if (name === "lines") {
-      const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1, num_total: 4 };
+      const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1 };
       return { header, data: null };
-    }
-    if (name === "aggregate") {
-      const { bins, weights } = this.means;
-      const texts = { texts: 2, of_texts: 3, queries: 6, of_queries: 6 };
-      const edges = { query_edges: bins, key_edges: bins };
-      const header = { rows: bins.length - 1, columns: bins.length - 1, ...edges, ...texts };
-      return { header, data: Float32Array.from(weights) };
     }
     throw new Error(`No answer to ${name}.`);
   }

@@ -11,24 +11,22 @@ import { corpusWith } from "./kernel";
 const corpus = corpusWith();
 
 /** Return the different tokens of all points that a search finds, in the order of the points. */
-function tokensWith(searchText: string, matchCase = false, searched = corpus): string[] {
-  const { points } = findPoints(searched, searchText, matchCase) ?? { points: new Uint8Array(0) };
+function tokensWith(searchText: string, searched = corpus): string[] {
+  const { points } = findPoints(searched, searchText) ?? { points: new Uint8Array(0) };
   const matching = [...points.keys()].filter((point) => points[point] === 1);
   return [...new Set(matching.map((point) => searched.tokenOf(point)))];
 }
 
 describe("a search", () => {
-  it.each<[string, boolean, string[]]>([
-    ["THE", false, ["the", "The"]],
-    ["The", true, ["The"]],
-    ["tHe", true, []],
-    ['"cat"', false, [" cat"]],
-    ['"at"', false, []],
+  it.each<[string, string[]]>([
+    ["THE", ["the", "The"]],
+    ['"cat"', [" cat"]],
+    ['"at"', []],
     // A quotation mark without a second one is searched as text, and all text is taken literally.
-    ['"', false, []],
-    [".*", false, []],
-  ])("for %j with matching case %j finds %j", (searchText, matchCase, tokens) => {
-    expect(tokensWith(searchText, matchCase)).toEqual(tokens);
+    ['"', []],
+    [".*", []],
+  ])("for %j finds %j", (searchText, tokens) => {
+    expect(tokensWith(searchText)).toEqual(tokens);
   });
 
   it.each([
@@ -38,18 +36,18 @@ describe("a search", () => {
     ["a b", ["a·b"]],
   ])("for %j matches a space with the dot that is shown for it", (searchText, tokens) => {
     const dotted = corpusWith({ vocabulary: ["the", "·cat", ",", "##cat", "dog", "a·b"] });
-    expect(tokensWith(searchText, false, dotted)).toEqual(tokens);
+    expect(tokensWith(searchText, dotted)).toEqual(tokens);
   });
 
   it("marks all points of a token, and counts points and occurrences", () => {
-    const the = findPoints(corpus, "the", false);
+    const the = findPoints(corpus, "the");
     // Queries 0 and 3 are "the", query 4 is "The", and each of these tokens is also a key. The two
     // vocabulary entries have the frequencies 10 and 2.
     expect([...(the?.points ?? [])]).toEqual([1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 0]);
     expect(the).toMatchObject({ count: 6, occurrences: 10 + 2 });
     // " dog" is in the vocabulary but has no point, so "dog" has no match.
-    expect(findPoints(corpus, "dog", false)).toMatchObject({ count: 0, occurrences: 0 });
-    expect(findPoints(corpus, "", false)).toBeNull();
+    expect(findPoints(corpus, "dog")).toMatchObject({ count: 0, occurrences: 0 });
+    expect(findPoints(corpus, "")).toBeNull();
   });
 });
 

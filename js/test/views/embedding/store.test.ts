@@ -164,7 +164,7 @@ describe("the enlarged head", () => {
 
   it.each<[string, (setup: Setup) => void]>([
     ["the head changes", ({ state }) => assign(state, { heads: [1] })],
-    ["mean weights are shown", ({ state }) => assign(state, { content: "aggregate" })],
+    ["all heads are shown", ({ state }) => assign(state, { enlarged: false })],
     ["the view ends", ({ controller }) => controller.abort()],
   ])("stops requesting a running t-SNE when %s", async (_, change) => {
     const setup = setUp({ enlarged: true, method: "tsne" }, runningKernel());

@@ -12,6 +12,7 @@ The tests of both languages read ``tests/fixtures/embedding.json``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypedDict
@@ -22,11 +23,10 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placed, Placing, place, principal_components, problems
-from attnviz.embedding.projection import Method, Metric, ProjectionSettings
-from attnviz.embedding.projection_process import Job, Work
+from attnviz.embedding.server.background import BackgroundProjection, Work
 from attnviz.embedding.server.description import small_plot_stride
-from attnviz.embedding.server.projections import ProjectionJobs
 from attnviz.embedding.trust import measure_trust
+from attnviz.embedding.tsne_umap import Floats, Method, Metric, ProjectionSettings
 from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import report
 from attnviz.utils.threads import torch_threads
@@ -49,7 +49,6 @@ _MAX_QUERIES, _MIN_QUERIES, _MAX_PAIRS = 512, 64, 10_000_000
 _MEASURED_AT_ONCE = 4
 
 Dimensions = Literal[2, 3]
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -239,12 +238,16 @@ def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
 class EmbeddingAnswers:
     """Plots, trust figures and norms of the heads of a corpus, computed on request.
 
-    The most recently used plots are cached, up to `cached_bytes` bytes.
+    The most recently used plots are cached, up to `cached_bytes` bytes. Only one projection is
+    computed: a request for another one stops it, because the reader has moved to another head or
+    changed the settings.
     """
 
     def __init__(self, corpus: Corpus, cached_bytes: int = _CACHED_BYTES) -> None:
         self.corpus = corpus
-        self.running = ProjectionJobs()
+        #: Last requested t-SNE or UMAP, by the cache key of its plot. It is kept after its end.
+        self.projections: dict[Hashable, BackgroundProjection] = {}
+        self._lock = threading.Lock()
         self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
         # Trust figures of plots of principal components. An entry has a few hundred bytes and is
         # never dropped.
@@ -331,26 +334,41 @@ class EmbeddingAnswers:
             return cached
         if not np.isfinite(components.coordinates).all():
             return replace(components, work=Work("failed", 0, 0, str(components.problem)))
-
-        def points() -> Floats:
-            placed = self._place(request, self._heads(request))
-            return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
-
-        if wait:
-            job: Job | None = self.running.wait(key, points, request.settings())
-        elif start:
-            job = self.running.ask(key, points, request.settings(), restart=restart)
-        else:
-            job = self.running.under_way(key)
-        if job is None:
+        if start or wait:
+            self._start(request, restart=restart or wait)
+        projection = self.projections.get(key)
+        if projection is None:
             return components
-        work, frame = job.work(), job.frame
+        if wait:
+            projection.wait()
+            if projection.state != "done":
+                problem = projection.problem or f"method={request.method!r} was cancelled"
+                raise RuntimeError(problem)
+        work, frame = projection.work(), projection.frame
         if frame is None:
             return replace(components, work=work)
         plot = Plot(frame.coordinates, None, components.factor, None, work)
         if work.state == "done":
             self._plots[key] = plot
         return plot
+
+    def cancel(self, key: Hashable | None = None) -> None:
+        """Stop the projection if its plot has the cache key `key`. None stops any projection."""
+        for own, projection in self.projections.items():
+            if key in (None, own):
+                projection.cancel()
+
+    def _start(self, request: PlotOptions, *, restart: bool) -> None:
+        """Start the projection unless it runs. Start an ended one only if `restart` is True."""
+        # A page may be built in one thread while the browser sends requests to another.
+        with self._lock:
+            current = self.projections.get(request.key)
+            if current and not (restart and current.state in {"cancelled", "failed"}):
+                return
+            self.cancel()
+            placed = self._place(request, self._heads(request))
+            points = torch.cat([placed.queries[0], placed.keys[0]]).numpy()
+            self.projections = {request.key: BackgroundProjection(points, request.settings())}
 
     def _heads(self, options: PlotOptions) -> Sequence[int]:
         if options.head is not None:

@@ -6,7 +6,6 @@ or a key of one token. A large reply is divided into parts, which the browser re
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
@@ -20,16 +19,13 @@ from attnviz.embedding.server.plots import (
     PlotOptions,
     SmallPlotsHeader,
 )
-from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
+from attnviz.embedding.server.weights import LinesHeader, lines
 from attnviz.embedding.trust import HeadTrust
 from attnviz.record.storage.mapped import MappedFile
 from attnviz.server.base import Answer, BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.codec import compressed_json
 from attnviz.server.description import Description
 from attnviz.server.protocol import PartHeader, Reply, Requests, check_heads
-
-#: Maximum number of bins of query positions, and of key positions, in a reply with mean weights.
-MAX_BINS = 256
 
 CORPUS_REQUESTS: Requests[CorpusServer] = Requests("It does not exist for a corpus.")
 CORPUS_REQUESTS.add("page", PageHeader, live=True)(PageRequest)
@@ -71,7 +67,7 @@ class CorpusServer(BaseServer):
 
     def close(self) -> None:
         """Stop a running t-SNE or UMAP, and all unfinished replies."""
-        self.answers.running.close()
+        self.answers.cancel()
         super().close()
 
 
@@ -137,7 +133,7 @@ class PlotRequest(PlotOptions):
         if self.head is None:
             return server.part(self, lambda: server.answers.small_plots(self))
         if self.action == "cancel":
-            server.answers.running.cancel(self.key)
+            server.answers.cancel(self.key)
 
         def make() -> Answer:
             plot = server.answers.plot(self, restart=self.action == "restart")
@@ -193,31 +189,6 @@ class NormsRequest:
             return header, codes.tobytes()
 
         return server.part(self, make)
-
-
-@CORPUS_REQUESTS.add("aggregate", AggregateHeader)
-@dataclass(frozen=True)
-class AggregateRequest:
-    """Request for the mean weights of a head by query position and key position, over many texts.
-
-    Positions are grouped into at most `size` bins per axis. The buffer is float32, (bins of
-    queries, bins of keys). An entry is the mean over all query-key pairs of two bins that the mask
-    allows, or NaN if it allows no such pair.
-    """
-
-    stack: str
-    layer: int
-    head: int
-    size: int
-
-    def answer(self, server: CorpusServer) -> Reply:
-        """Compute the means from as many texts and queries as is possible in a short time."""
-        if not 1 <= self.size <= MAX_BINS:
-            value = reprlib.repr(self.size)
-            raise ValueError(f"size={value} must be between 1 and {MAX_BINS}")
-        layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
-        header, means = aggregate(server.corpus, self.stack, layer, head, self.size)
-        return Reply(header, means.astype("<f4").tobytes())
 
 
 @CORPUS_REQUESTS.add("lines", LinesHeader)

@@ -1,5 +1,5 @@
 /**
- * Requests of the embedding view: points, plots, trust figures, norms, mean weights and lines.
+ * Requests of the embedding view: points, plots, trust figures, norms and lines.
  * Trust figures measure how well distances on a plot follow q·k.
  *
  * A kernel and an exported page answer in the same form, with three exceptions: a page has plots of
@@ -9,7 +9,6 @@
 
 import { inflate } from "../../../client/codec";
 import type {
-  AggregateHeader,
   LinesHeader,
   LinesRequest,
   NormsHeader,
@@ -19,7 +18,7 @@ import type {
   TrustHeader,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
-import { joinParts, MAX_REPLY_BYTES, type Requests } from "../../../client/transport";
+import { joinParts, type Requests } from "../../../client/transport";
 import type { HeadIndex } from "../../../ui/head-grid/grid";
 import { type Corpus, createCorpus } from "./corpus";
 
@@ -49,24 +48,9 @@ export interface Projection extends PlotHeader {
   coordinates: Float32Array;
 }
 
-/** Mean weights over texts, binned by query position and by key position. */
-export interface Aggregate extends AggregateHeader {
-  layer: number;
-  head: number;
-  /** Mean weights in row-major order. A bin is NaN if no query may attend to any of its keys. */
-  weights: Float32Array;
-  /**
-   * Largest mean weight of the head. A page stores the other means relative to this one. Absent if
-   * the means are exact.
-   */
-  maximum?: number;
-}
-
 /** The strongest keys of a query, or the strongest queries of a key. */
 export interface Lines extends LinesHeader {
   point: number;
-  /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
-  error?: { weight: number; covered: number };
   /** Reason why a page does not contain the lines. */
   problem?: string;
 }
@@ -180,77 +164,43 @@ export const normsOf = loader(
   (norms) => norms.byteLength,
 );
 
-/** Load the mean weights of a head by query and key position, in at most `size` by `size` bins. */
-export const aggregateOf = loader(
-  "aggregate",
-  (header: AggregateHeader & { maximum?: number }, bytes, { layer, head }): Aggregate => {
-    return { ...header, layer, head, weights: new Float32Array(bytes.buffer) };
-  },
-  () => MAX_REPLY_BYTES / 4,
-);
-
-/**
- * Load the attention lines of a point of the corpus.
- *
- * @param causal whether a query cannot attend to the keys after it.
- */
+/** Load the attention lines of a point of the corpus. */
 export function linesOf(
   source: Source,
   corpus: Corpus,
-  causal: boolean,
-  request: Omit<LinesRequest, "stack">,
+  request: LinesRequest,
   signal?: AbortSignal,
 ): Promise<Lines> {
   const { point } = request;
-  const none = { point, points: [], weights: [], covered: 0, num_total: 0 };
+  const none = { point, points: [], weights: [], covered: 0 };
   const load = loader(
     "lines",
     (header: Partial<Lines>, bytes): Lines =>
-      bytes.length > 0 ? recordedLines(corpus, causal, point, bytes) : { ...none, ...header },
+      bytes.length > 0 ? recordedLines(corpus, point, bytes) : { ...none, ...header },
     ({ points }) => 16 * points.length,
   );
-  return load(source, { stack: corpus.stack, ...request }, signal);
+  return load(source, request, signal);
 }
 
 /**
- * Return the strongest keys of a query from a page. `keys` has three byte arrays of shape
- * [rank][queries]: a code c for each weight, which is (c / 255)², and the low and the high byte of
- * the key's index among the keys of its text. Code 0 means that the query has no further key.
+ * Return the strongest keys of a query from a page. `keys` has four byte arrays of shape
+ * [rank][queries]: the high bytes of the weights and of the indices of the keys among the keys of
+ * their text, and then the low bytes of both. Weights are shares of 65,535.
  */
-function recordedLines(corpus: Corpus, causal: boolean, point: number, keys: Uint8Array): Lines {
-  const lines = { point, points: [] as number[], weights: [] as number[] };
-  const error = { weight: 0, covered: 0 };
+function recordedLines(corpus: Corpus, point: number, keys: Uint8Array): Lines {
+  const lines = { point, points: [] as number[], weights: [] as number[], covered: 0 };
   if (corpus.isKey(point)) {
     const problem = "This page contains lines of queries, but no lines of keys.";
-    return { ...lines, covered: 0, num_total: 0, problem };
+    return { ...lines, problem };
   }
-  const plane = keys.length / 3;
-  const [first, stop] = corpus.pointsOf("key", corpus.textOf(point));
-  for (let at = point; at < plane && keys[at] !== 0; at += corpus.numQueries) {
-    const code = keys[at] as number;
-    lines.points.push(
-      first + (keys[plane + at] as number) + 256 * (keys[2 * plane + at] as number),
-    );
-    lines.weights.push((code / 255) ** 2);
-    // This is the error of the weight if the code, which is rounded, is off by 0.5.
-    const bound = (code + 0.25) / 255 ** 2;
-    error.weight = Math.max(error.weight, bound);
-    error.covered += bound;
+  const plane = keys.length / 4;
+  const code = (at: number): number =>
+    256 * (keys[at] as number) + (keys[at + 2 * plane] as number);
+  const [first] = corpus.pointsOf("key", corpus.textOf(point));
+  for (let at = point; at < plane && code(at) > 0; at += corpus.numQueries) {
+    lines.points.push(first + code(plane + at));
+    lines.weights.push(code(at) / 65535);
+    lines.covered += code(at) / 65535;
   }
-  const covered = lines.weights.reduce((sum, weight) => sum + weight, 0);
-  const last = causal ? corpus.positionOf(point) : Number.POSITIVE_INFINITY;
-  const positions = corpus.positions.subarray(first, stop);
-  const num_total = positions.filter((position) => position <= last).length;
-  return { ...lines, covered, num_total, error };
-}
-
-/**
- * Return the maximum error of a mean weight from a page: half the distance to the next code. Return
- * 0 if means are exact.
- */
-export function meanError({ maximum }: Pick<Aggregate, "maximum">, weight: number): number {
-  if (!maximum) return 0;
-  const code = 254 * Math.sqrt(weight / maximum);
-  // The exact bound has 0.25 and no second term. The excess allows for the rounding of float32.
-  return (maximum * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
+  return lines;
 }

@@ -6,15 +6,13 @@
 import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark } from "../../../draw/figure";
 import { type DotsMark, type Mark, type Scene, sceneOf } from "../../../draw/marks";
+import type { Palette } from "../../../ui/colors/palette";
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
-import { fittedName } from "../../../ui/head-grid/head-roles";
 import { gridMarks, type Square } from "../../../ui/head-grid/marks";
-import { headOrderOf } from "../../../ui/head-grid/order";
-import { headName } from "../../../ui/text/captions";
 import type { Corpus, SmallPlot } from "../client/requests";
 import { type Coloring, lookOf } from "../colors";
 import { countAtMedian } from "../plot/cloud";
-import { type Context, headKey } from "../state";
+import { headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
 import type { TileLayout } from "./layout";
 
@@ -133,11 +131,10 @@ export function tileDots(
 }
 
 /**
- * Return a function that returns the marks of a head: its dots, and its name, trust figures and role
- * below them.
+ * Return a function that returns the marks of a head: its dots, and its trust figures below them.
  */
 export function tileMarks(
-  { palette: { value: palette }, record }: Pick<Context, "palette" | "record">,
+  { muted }: Palette,
   layout: TileLayout,
   look: TileLook | null,
   plots: ReadonlyMap<string, SmallPlot>,
@@ -147,38 +144,27 @@ export function tileMarks(
     const { x, y, side } = square;
     const plot = plots.get(headKey(head));
     const figures = trust.get(headKey(head));
-    const write = (text: string, line: number, color: string, size: number): Mark =>
-      textMark(text, x + side / 2, y + line, color, size, { align: "middle" });
+    const write = (text: string, line: number, size: number): Mark =>
+      textMark(text, x + side / 2, y + line, muted, size, { align: "middle" });
+    if (plot?.problem) return [write("no plot", side / 2, 10)];
     const size = layout.figures === "words" ? 10.5 : 9.5;
-    const name = layout.figures === "words" ? headName(head) : `${head.layer}.${head.head}`;
-    const role = headOrderOf(record).roleOf(head);
-    const first = side + (layout.named ? 23 : 9);
     return [
-      ...(plot?.problem ? [write("no plot", side / 2, palette.muted, 10)] : []),
-      ...(plot && look && !plot.problem ? tileDots(plot, look, square, strengthOf(figures)) : []),
-      ...(layout.named ? [write(name, side + 9, palette.ink, 10)] : []),
-      write(
-        plot?.problem ? "" : figuresInShort(figures, layout.figures),
-        first,
-        palette.muted,
-        size,
-      ),
-      ...(role ? [write(fittedName(role.name, side), first + 14, palette.muted, 9.5)] : []),
+      ...(plot && look ? tileDots(plot, look, square, strengthOf(figures)) : []),
+      write(figuresInShort(figures, layout.figures), side + 9, size),
     ];
   };
 }
 
 /** Return the scene of the complete grid, including tiles outside of the visible part. */
 export function overviewScene(
-  context: Pick<Context, "palette" | "record">,
+  palette: Palette,
   grid: HeadGrid,
   layout: TileLayout,
   look: TileLook,
   plots: ReadonlyMap<string, SmallPlot>,
   trust: TrustMap,
 ): Scene {
-  const palette = context.palette.value;
-  const marksOf = tileMarks(context, layout, look, plots, trust);
+  const marksOf = tileMarks(palette, layout, look, plots, trust);
   const front = gridMarks(grid, layout, palette, (head, square) => {
     const { x, y, side } = square;
     const bounds = { x: x + 0.5, y: y + 0.5, width: side - 1, height: side - 1 };

@@ -1,43 +1,25 @@
-/** Signals of the overview: order, layout, visible part and colours of the tiles. */
+/** Signals of the overview: layout, visible part and colours of the tiles. */
 
 import { computed } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
-import type { HeadIndex } from "../../../ui/head-grid/grid";
-import { headOrderOf } from "../../../ui/head-grid/order";
+import { type HeadIndex, layerGrid } from "../../../ui/head-grid/grid";
 import { createHeadGrid } from "../../../ui/head-grid/store";
+import { layersOf } from "../../../ui/view/model-layers";
 import { assign } from "../../../ui/view/state";
 import { mixedOrder } from "../plot/cloud";
 import { type Context, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
-import { layOutTiles, tileGrid, tileOrder, tilesInRow } from "./layout";
+import { layOutTiles } from "./layout";
 import { overviewScene, tileLook } from "./marks";
 
 export function createOverviewStore(context: Context, store: EmbeddingStore) {
   const { record, state, width } = context;
-  const order = computed(() =>
-    tileOrder(state.order.value, headOrderOf(record).roles.value !== null),
-  );
-  // Trust figures, which measure the quality of plots, arrive one layer at a time. If the order
-  // does not depend on them, they must not change the grid.
-  const measured = computed(() =>
-    order.value === "correlation" || order.value === "recall" ? store.trust.value : new Map(),
-  );
   const grid = computed(() => {
     const stack = record.selection.value?.stack;
-    const perRow = tilesInRow(width.value);
-    return stack
-      ? tileGrid(stack, order.value, measured.value, perRow, headOrderOf(record).roles.value)
-      : null;
+    return stack ? layerGrid(layersOf({}, [stack])) : null;
   });
   const layout = computed(
-    () =>
-      grid.value &&
-      layOutTiles(
-        grid.value,
-        width.value,
-        isPrinted(context.figure),
-        headOrderOf(record).roles.value !== null,
-      ),
+    () => grid.value && layOutTiles(grid.value, width.value, isPrinted(context.figure)),
   );
   /** Plot of each head by `headKey`. */
   const plots = computed(
@@ -56,7 +38,6 @@ export function createOverviewStore(context: Context, store: EmbeddingStore) {
     return tileLook(mixed.value, stride, corpus.value, colors.value, store.standing.value);
   });
   return {
-    order,
     /** The grid of heads, its visible part, and the keyboard cursor. */
     heads: createHeadGrid({ grid, layout, current: store.head }),
     grid,
@@ -68,7 +49,14 @@ export function createOverviewStore(context: Context, store: EmbeddingStore) {
     scene: () => {
       const [rows, places, dots] = [grid.value, layout.value, look.value];
       if (!rows || !places || !dots) return null;
-      return overviewScene(context, rows, places, dots, plots.value, store.trust.value);
+      return overviewScene(
+        context.palette.value,
+        rows,
+        places,
+        dots,
+        plots.value,
+        store.trust.value,
+      );
     },
   };
 }

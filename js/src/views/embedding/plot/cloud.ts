@@ -14,15 +14,13 @@ export interface Camera {
   y: number;
   /** Magnification. At 1 the picture shows all points. */
   zoom: number;
-  turn: Turn;
+  /**
+   * Rotation of a three-dimensional cloud in radians: about its vertical axis, and then towards the
+   * viewer.
+   */
+  turn: number;
+  tilt: number;
 }
-
-type Vector = readonly [number, number, number];
-/**
- * Rotation of a three-dimensional cloud: the directions to the right, upwards, and towards the
- * viewer.
- */
-export type Turn = readonly [right: Vector, up: Vector, near: Vector];
 
 /** Size of the picture in pixels. */
 export interface Room {
@@ -177,19 +175,23 @@ export function countAtMedian(counts: Uint32Array): number {
   return 0;
 }
 
-export const UPRIGHT: Turn = [
-  [1, 0, 0],
-  [0, 1, 0],
-  [0, 0, 1],
-];
+/**
+ * Initial camera, which shows all points. In three dimensions it looks from above, so that no axis
+ * hides behind another.
+ */
+export const WHOLE: Camera = { x: 0, y: 0, zoom: 1, turn: -0.56, tilt: 0.36 };
 
 /**
- * Return the initial camera, which shows all points. In three dimensions it looks from above, so
- * that no axis hides behind another.
+ * Return the coordinates of the directions to the right, upwards, and towards the viewer along the
+ * axes of a three-dimensional cloud.
  */
-export function wholeCamera(dimensions: 2 | 3): Camera {
-  const turn = dimensions === 3 ? turned(turned(UPRIGHT, -70, 0), 0, 45) : UPRIGHT;
-  return { x: 0, y: 0, zoom: 1, turn };
+export function directionsOf({ turn, tilt }: Camera) {
+  const [c, s, d, t] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
+  return {
+    right: [c, 0, s],
+    up: [s * t, d, -c * t],
+    near: [-s * d, t, c * d],
+  } as const;
 }
 
 /** Return the number of pixels per unit of `Cloud.units`. */
@@ -215,15 +217,16 @@ export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
     return { x, y };
   }
   const near = new Uint8Array(count);
-  const [[a, b, c], [d, e, f], [g, h, k]] = camera.turn;
+  const { right, up, near: towards } = directionsOf(camera);
   for (let i = 0; i < count; i++) {
-    const u = units[3 * i] as number;
-    const v = units[3 * i + 1] as number;
-    const w = units[3 * i + 2] as number;
-    const depth = g * u + h * v + k * w;
+    const along = ([a, b, c]: readonly [number, number, number]): number =>
+      a * (units[3 * i] as number) +
+      b * (units[3 * i + 1] as number) +
+      c * (units[3 * i + 2] as number);
+    const depth = along(towards);
     const wider = (DISTANCE / (DISTANCE - depth)) * scale;
-    x[i] = left + (a * u + b * v + c * w) * wider;
-    y[i] = top - (d * u + e * v + f * w) * wider;
+    x[i] = left + along(right) * wider;
+    y[i] = top - along(up) * wider;
     near[i] = Math.max(0, Math.min(255, Math.round((depth + 1) * 127.5)));
   }
   return { x, y, near };
@@ -270,31 +273,15 @@ export function movedBy(
   };
 }
 
-/** Return the sum of two vectors with weights. */
-function sum(s: number, a: Vector, t: number, b: Vector): Vector {
-  return [s * a[0] + t * b[0], s * a[1] + t * b[1], s * a[2] + t * b[2]];
-}
-
-/**
- * Return the rotation after a drag of (dx, dy) pixels, which rotates the cloud like a trackball.
- *
- * @param turn rotation before the drag.
- */
-export function turned([right, up, near]: Turn, dx: number, dy: number): Turn {
-  const [p, q] = [dx * TURN_PER_PIXEL, dy * TURN_PER_PIXEL];
-  // Rotate about the vertical axis of the screen, then about the horizontal one.
-  const nearer = sum(Math.cos(p), near, -Math.sin(p), right);
-  const a = unit(sum(Math.cos(p), right, Math.sin(p), near));
-  const b = sum(Math.cos(q), up, -Math.sin(q), nearer);
-  // Make the directions orthogonal again. Otherwise rounding errors of many rotations would distort
-  // the plot.
-  const along = a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-  const c = unit(sum(1, b, -along, a));
-  return [a, c, [a[1] * c[2] - a[2] * c[1], a[2] * c[0] - a[0] * c[2], a[0] * c[1] - a[1] * c[0]]];
-}
-
-function unit(vector: Vector): Vector {
-  return sum(1 / Math.hypot(...vector), vector, 0, vector);
+/** Return the camera after a drag of (dx, dy) pixels, which rotates a three-dimensional cloud. */
+export function turnedBy(camera: Camera, dx: number, dy: number): Camera {
+  const tilt = camera.tilt + dy * TURN_PER_PIXEL;
+  const most = Math.PI / 2;
+  return {
+    ...camera,
+    turn: camera.turn + dx * TURN_PER_PIXEL,
+    tilt: Math.max(-most, Math.min(most, tilt)),
+  };
 }
 
 /** Return the radius of dots in pixels: larger for few points and for a higher zoom. */

@@ -13,13 +13,14 @@ import { fitLabel } from "../../../ui/text/labels";
 import type { Corpus, Lines } from "../client/requests";
 import type { Look } from "../colors";
 import {
+  type Camera,
   type Cloud,
+  directionsOf,
   type Lasso,
   opacityOf,
   type Projected,
   type Room,
   radiusOf,
-  type Turn,
 } from "./cloud";
 
 /** A cloud on the screen, and everything else that its marks depend on. */
@@ -368,7 +369,8 @@ export function lassoMarks(lasso: Lasso, palette: Palette): Mark[] {
  * Return the three axes of a three-dimensional plot for a corner of the picture. They show how the
  * plot is rotated.
  */
-export function axesMarks([right, up]: Turn, room: Room, { muted }: Palette): Mark[] {
+export function axesMarks(camera: Camera, room: Room, { muted }: Palette): Mark[] {
+  const { right, up } = directionsOf(camera);
   const [x0, y0, length] = [34, room.height - 34, 20];
   return ([0, 1, 2] as const).flatMap((axis): Mark[] => {
     const along = (pixels: number) => [x0 + right[axis] * pixels, y0 - up[axis] * pixels] as const;

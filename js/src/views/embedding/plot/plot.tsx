@@ -59,8 +59,6 @@ function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
 interface DragStart {
   camera: Camera;
   lasso: boolean;
-  /** Whether the drag moves the plot even in three dimensions, where it would otherwise rotate it. */
-  slides: boolean;
 }
 
 export function EmbeddingPlot(props: PlotProps) {
@@ -87,15 +85,14 @@ export function EmbeddingPlot(props: PlotProps) {
       plot.cloud.peek()?.dimensions === 3 ||
       plot.camera.peek().zoom > 1 ||
       plot.tool.peek() === "lasso",
-    press: ({ shiftKey, altKey }) => ({
+    press: ({ shiftKey }) => ({
       camera: plot.camera.peek(),
       lasso: shiftKey || plot.tool.peek() === "lasso",
-      slides: altKey,
     }),
     drag: ({ x, y }, from) => {
       element.current?.toggleAttribute("data-dragging", !from.lasso);
       const line = plot.lasso.peek();
-      if (!from.lasso) plot.push(x - from.x, y - from.y, from.slides, from.camera);
+      if (!from.lasso) plot.push(x - from.x, y - from.y, from.camera);
       else plot.lasso.value = [...(line.length > 0 ? line : [[from.x, from.y] as const]), [x, y]];
     },
     hover: (at) => hover(at && plot.pointAt(at.x, at.y), at),
@@ -118,7 +115,7 @@ export function EmbeddingPlot(props: PlotProps) {
   });
   const label = useComputed(() => sentenceOf(context, store) || "Loading");
   // Null as soon as other content is chosen, although this component may draw again.
-  const drawnId = useComputed(() => store.drawnId("plot"));
+  const drawnId = useComputed(() => store.drawnId(true));
 
   return (
     <div class="av-embedding-plot">
@@ -243,7 +240,6 @@ export function plotShortcuts(props: PlotProps): Shortcut[] {
     ["Home", "show all points", { Home: plot.fit }],
     ["l", "drag draws a lasso, on or off", { l: lasso }],
     ["Shift-drag", "draw a lasso"],
-    ["Alt-drag", "move a 3D plot"],
     ["Ctrl-wheel", "zoom at the pointer"],
     ["two fingers", "zoom"],
     ["f", "find tokens", { f: find }],

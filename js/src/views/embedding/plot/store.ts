@@ -17,8 +17,8 @@ import {
   nearestIndex,
   project,
   type Room,
-  turned,
-  wholeCamera,
+  turnedBy,
+  WHOLE,
   zoomedAt,
 } from "./cloud";
 import {
@@ -49,7 +49,7 @@ export function createPlotStore(
   width: ReadonlySignal<number>,
 ) {
   const { palette, state } = context;
-  const camera = signal<Camera>(wholeCamera(2));
+  const camera = signal<Camera>(WHOLE);
   /** Effect of dragging: moving or rotating the plot, or drawing a lasso. */
   const tool = signal<"move" | "lasso">("move");
   const lasso = signal<Lasso>([]);
@@ -66,7 +66,7 @@ export function createPlotStore(
     return createCloud(plot.coordinates, plot.dimensions, points);
   });
   const showAll = (): void => {
-    camera.value = wholeCamera(store.projection.peek()?.dimensions ?? 2);
+    camera.value = WHOLE;
   };
   // Keep the camera while a projection runs and changes the plot. A plot of another request starts
   // with all points visible.
@@ -100,8 +100,7 @@ export function createPlotStore(
   const over = computed(() => {
     const now = shown.value;
     if (!now) return [];
-    const axes =
-      now.cloud.dimensions === 3 ? axesMarks(camera.value.turn, room.value, now.palette) : [];
+    const axes = now.cloud.dimensions === 3 ? axesMarks(camera.value, room.value, now.palette) : [];
     return [...axes, ...standingMarks(now, standing.value)];
   });
   const still = computed<Scene | null>(() => {
@@ -146,15 +145,14 @@ export function createPlotStore(
     /**
      * Move a two-dimensional plot, or rotate a three-dimensional plot, by (dx, dy) pixels.
      *
-     * @param slides whether a three-dimensional plot is moved, too.
      * @param from camera before the movement.
      */
-    push: (dx: number, dy: number, slides = false, from: Camera = camera.peek()): void => {
+    push: (dx: number, dy: number, from: Camera = camera.peek()): void => {
       const points = cloud.peek();
       if (!points) return;
       camera.value =
-        points.dimensions === 3 && !slides
-          ? { ...from, turn: turned(from.turn, dx, dy) }
+        points.dimensions === 3
+          ? turnedBy(from, dx, dy)
           : movedBy(from, points, room.peek(), dx, dy);
     },
     /**

@@ -29,7 +29,6 @@ export function PlotTools({ context, store, plot }: PlotProps) {
     const props = { label: `${name}: dragging ${effect}`, "aria-pressed": tool.value === kind };
     return <Tool {...props} onClick={choose} sign={name} />;
   };
-  const plotted = state.content.value === "plot";
   return (
     <div class="av-wrapping av-embedding-tools">
       <Chip title="Back to all heads (Esc)" onClick={() => assign(state, { enlarged: false })}>
@@ -37,11 +36,9 @@ export function PlotTools({ context, store, plot }: PlotProps) {
       </Chip>
       <h3 class="av-pane-title">
         {capital(headName(head))}
-        {plotted && (
-          <span class="av-muted" title={TRUST_HELP}>
-            {trust ? figuresInShort(trust, "words") : ""}
-          </span>
-        )}
+        <span class="av-muted" title={TRUST_HELP}>
+          {trust ? figuresInShort(trust, "words") : ""}
+        </span>
       </h3>
       <fieldset class="av-segments" aria-label="Neighbouring heads">
         {stack.heads_per_layer.some((count) => count > 1) && (
@@ -53,22 +50,18 @@ export function PlotTools({ context, store, plot }: PlotProps) {
         {to(-1, 0, "↑")}
         {to(1, 0, "↓")}
       </fieldset>
-      {plotted && (
-        <>
-          <fieldset class="av-segments" aria-label="Effect of dragging">
-            {state.dimensions.value === 3
-              ? dragging("move", "Turn", "turns the plot")
-              : dragging("move", "Move", "moves the plot")}
-            {dragging("lasso", "Lasso", "selects points, as Shift-drag does")}
-          </fieldset>
-          {/* The zoom buttons are outside of the plot, because they would hide points. */}
-          <fieldset class="av-segments" aria-label="Zoom">
-            <Tool label="Zoom in" onClick={() => plot.zoomBy(ZOOM)} sign="+" />
-            <Tool label="Zoom out" onClick={() => plot.zoomBy(1 / ZOOM)} sign="−" />
-            <Tool label="Fit: show all points" onClick={plot.fit} sign="Fit" />
-          </fieldset>
-        </>
-      )}
+      <fieldset class="av-segments" aria-label="Effect of dragging">
+        {state.dimensions.value === 3
+          ? dragging("move", "Turn", "turns the plot")
+          : dragging("move", "Move", "moves the plot")}
+        {dragging("lasso", "Lasso", "selects points, as Shift-drag does")}
+      </fieldset>
+      {/* The zoom buttons are outside of the plot, because they would hide points. */}
+      <fieldset class="av-segments" aria-label="Zoom">
+        <Tool label="Zoom in" onClick={() => plot.zoomBy(ZOOM)} sign="+" />
+        <Tool label="Zoom out" onClick={() => plot.zoomBy(1 / ZOOM)} sign="−" />
+        <Tool label="Fit: show all points" onClick={plot.fit} sign="Fit" />
+      </fieldset>
     </div>
   );
 }

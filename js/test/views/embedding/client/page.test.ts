@@ -4,9 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { RecordedReply } from "../../../../src/client/page/recorded";
 import { Source } from "../../../../src/client/source";
 import {
-  aggregateOf,
   corpusOf,
-  meanError,
   normsOf,
   projectionOf,
   smallPlotsOf,
@@ -95,20 +93,6 @@ describe("an exported page", () => {
     expect(await trustOf(source, request)).toEqual(header.heads);
     for (const head of [0, 1])
       expect(await trustOf(source, { ...request, head })).toEqual([header.heads[head]]);
-  });
-
-  it("has a bound for the error of a mean weight", async () => {
-    const aggregate = { ...(await aggregateOf(sourceOf(), { ...HEAD, size: 64 })), maximum: 0.5 };
-    // Compare means with the values of their codes. A mean has the code
-    // 1 + round(254 sqrt(mean / 0.5)), since the maximum of the head is 0.5.
-    for (let mean = 0; mean <= 0.5; mean += 0.0001) {
-      const shown = 0.5 * (Math.round(254 * Math.sqrt(mean / 0.5)) / 254) ** 2;
-      const error = meanError(aggregate, shown);
-      expect(Math.abs(shown - mean)).toBeLessThanOrEqual(error);
-      expect(error).toBeLessThan(0.002);
-    }
-    // Means that a kernel sends are exact.
-    expect(meanError({}, 0.5)).toBe(0);
   });
 
   it("reports what it does not contain", async () => {

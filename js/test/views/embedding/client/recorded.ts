@@ -17,8 +17,6 @@ export interface Values {
   /** Indexed by [point][axis]. */
   coordinates: [number, number][];
   norms: number[];
-  /** Indexed by [query position][key position]. Bins without an allowed pair are -1. */
-  aggregate: number[][];
   /** Indexed by [text][query][key]. */
   weights: number[][][];
 }

@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { HeadTrust } from "../../../../src/client/protocol";
 import type { SmallPlot } from "../../../../src/views/embedding/client/requests";
-import { tileGrid } from "../../../../src/views/embedding/overview/layout";
 import { tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
   figureLines,
@@ -10,7 +9,7 @@ import {
   strengthOf,
 } from "../../../../src/views/embedding/trust";
 import { sentences } from "../../../builders";
-import { stackOf, trustFor } from "../kernel";
+import { trustFor } from "../kernel";
 
 function trusted(correlation: number | null, recall: number | null): HeadTrust {
   return { ...trustFor(0, 0), plot: correlation, recall };
@@ -39,38 +38,6 @@ it("a head is fainter if its plot shows less of its attention", () => {
   expect(fair).toBeLessThan(1);
   expect(bad).toBeLessThan(fair as number);
   expect([wrong, strengthOf(null)]).toEqual([bad, bad]);
-});
-
-describe("the order of heads", () => {
-  const stack = stackOf();
-  const trust = new Map([
-    ["0:0", trusted(-0.2, 0.9)],
-    ["0:1", trusted(-0.9, 0.1)],
-    ["5:2", trusted(-0.5, 0.5)],
-    ["6:0", null],
-  ]);
-  const names = (order: "number" | "correlation" | "recall"): string[] =>
-    tileGrid(stack, order, trust, 3)
-      .rows.flat()
-      .flatMap((cell) => (cell ? [`${cell.layer}:${cell.head}`] : []));
-
-  it("follows the model's numbers, with gaps in layers with fewer heads", () => {
-    const grid = tileGrid(stack, "number", trust, 3);
-    expect(grid.columns).toEqual([0, 1, 2]);
-    const row = grid.rows[1]?.map((cell) => cell && [cell.layer, cell.head]);
-    expect(row).toEqual([
-      [5, 0],
-      [5, 1],
-      [5, 2],
-    ]);
-    expect(grid.rows[0]?.map((cell) => cell !== null)).toEqual([true, true, false]);
-  });
-
-  it("is by trust on request, heads without figures last", () => {
-    expect(names("correlation").slice(0, 3)).toEqual(["0:1", "5:2", "0:0"]);
-    expect(names("recall").slice(0, 3)).toEqual(["0:0", "5:2", "0:1"]);
-    expect(names("correlation")).toHaveLength(7);
-  });
 });
 
 describe("a tile's points", () => {

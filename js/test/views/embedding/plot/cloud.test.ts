@@ -3,14 +3,14 @@ import {
   type Camera,
   type Cloud,
   createCloud,
+  directionsOf,
   inLasso,
   mixedOrder,
   nearestIndex,
   type Projected,
   project,
-  turned,
-  UPRIGHT,
-  wholeCamera,
+  turnedBy,
+  WHOLE,
   zoomedAt,
 } from "../../../../src/views/embedding/plot/cloud";
 import { randomNumbers } from "../../../builders";
@@ -47,7 +47,7 @@ it("the drawing order has every drawn point once, and mixes queries and keys", (
 
 describe("points on the screen", () => {
   it("fill the picture with the same scale on both axes, larger values upwards", () => {
-    const positions = positionsAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
+    const positions = positionsAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), WHOLE);
     // The width without margins, 600 - 2 * 22 pixels, limits the scale of the 4 x 2 rectangle.
     expect(positions).toEqual([
       [22, 339],
@@ -60,23 +60,23 @@ describe("points on the screen", () => {
   it("stay in place when a filter removes others", () => {
     const at = (shows: (point: number) => boolean): number[][] => {
       const cloud = createCloud(coordinatesOf(50, 2), 2, mixedOrder(50, shows));
-      const positions = positionsAt(cloud, wholeCamera(2));
+      const positions = positionsAt(cloud, WHOLE);
       return [0, 3, 9].map((point) => positions[cloud.points.indexOf(point)] as number[]);
     };
     expect(at((point) => point < 10)).toEqual(at(() => true));
   });
 
   it("are centred if all are equal, and are absent if they are not numbers", () => {
-    expect(positionsAt(cloudOf([7, 7]), wholeCamera(2))).toEqual([[300, 200]]);
-    const [first, second] = positionsAt(cloudOf([Number.NaN, 0, 1, 1]), wholeCamera(2));
+    expect(positionsAt(cloudOf([7, 7]), WHOLE)).toEqual([[300, 200]]);
+    const [first, second] = positionsAt(cloudOf([Number.NaN, 0, 1, 1]), WHOLE);
     expect([first?.[0], second?.[0]]).toEqual([NaN, 300]);
   });
 
   it("keep the point under the pointer while zooming", () => {
     const cloud = cloudOf([...coordinatesOf(40, 2)]);
-    const before = project(cloud, wholeCamera(2), ROOM);
+    const before = project(cloud, WHOLE, ROOM);
     const [x, y] = [before.x[7] as number, before.y[7] as number];
-    const after = project(cloud, zoomedAt(wholeCamera(2), cloud, ROOM, x, y, 3), ROOM);
+    const after = project(cloud, zoomedAt(WHOLE, cloud, ROOM, x, y, 3), ROOM);
     expect([after.x[7], after.y[7]]).toEqual([expect.closeTo(x, 3), expect.closeTo(y, 3)]);
     const distance = ({ x, y }: Projected): number =>
       Math.hypot((x[0] as number) - (x[1] as number), (y[0] as number) - (y[1] as number));
@@ -85,31 +85,30 @@ describe("points on the screen", () => {
 });
 
 describe("three dimensions", () => {
-  it("keep a rotation after many turns", () => {
-    let turn = UPRIGHT;
-    for (let i = 0; i < 5000; i++) turn = turned(turn, (i % 7) - 3, (i % 5) - 1);
-    // The rows of a rotation are orthogonal and have the length 1.
-    for (const a of [0, 1, 2])
-      for (const b of [0, 1, 2]) {
-        const product = [0, 1, 2].reduce(
-          (sum, i) => sum + (turn[a]?.[i] as number) * (turn[b]?.[i] as number),
-          0,
-        );
-        expect(product).toBeCloseTo(a === b ? 1 : 0, 12);
-      }
+  it("have orthogonal directions of length 1", () => {
+    const { right, up, near } = directionsOf({ ...WHOLE, turn: 2.3, tilt: -0.7 });
+    const rows = [right, up, near];
+    rows.forEach((a, i) => {
+      rows.forEach((b, j) => {
+        const product = a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+        expect(product).toBeCloseTo(i === j ? 1 : 0, 12);
+      });
+    });
   });
 
   it("rotate the front in the direction of the drag", () => {
     // The first point is nearest to the viewer, and the second point is most distant.
     const cloud = cloudOf([0, 0, 1, 0, 0, -1], 3);
-    const camera = { ...wholeCamera(3), turn: UPRIGHT };
+    const camera = { ...WHOLE, turn: 0, tilt: 0 };
     const { near } = project(cloud, camera, ROOM);
     expect([...(near as Uint8Array)]).toEqual([255, 0]);
-    const right = positionsAt(cloud, { ...camera, turn: turned(UPRIGHT, 50, 0) });
+    const right = positionsAt(cloud, turnedBy(camera, 50, 0));
     expect(right[0]?.[0]).toBeGreaterThan(350);
     expect(right[1]?.[0]).toBeLessThan(300);
-    const down = positionsAt(cloud, { ...camera, turn: turned(UPRIGHT, 0, 50) });
+    const down = positionsAt(cloud, turnedBy(camera, 0, 50));
     expect(down[0]?.[1]).toBeGreaterThan(230);
+    // A long drag does not turn the cloud upside down.
+    expect(directionsOf(turnedBy(camera, 0, 1000)).near[1]).toBeCloseTo(1, 12);
   });
 });
 
@@ -134,7 +133,7 @@ describe("the point under the pointer", () => {
       2,
       mixedOrder(3000, () => true),
     );
-    const camera = zoomedAt(wholeCamera(2), cloud, ROOM, 100, 300, 2.5);
+    const camera = zoomedAt(WHOLE, cloud, ROOM, 100, 300, 2.5);
     const projected = project(cloud, camera, ROOM);
     const next = randomNumbers(5);
     for (let i = 0; i < 300; i++) {
@@ -155,7 +154,7 @@ it("the lasso contains the points inside, even if it is concave", () => {
   const coordinates = Float32Array.of(0, 0, 4, 0, 0, 2, 4, 2, 2, 1);
   const cloud = createCloud(coordinates, 2, Uint32Array.of(4, 3, 2, 1, 0));
   const inside = (...lasso: [number, number][]): number[] =>
-    inLasso(cloud, project(cloud, wholeCamera(2), ROOM), lasso);
+    inLasso(cloud, project(cloud, WHOLE, ROOM), lasso);
   expect(inside([0, 0], [300, 0], [300, 400], [0, 400])).toEqual([0, 2]);
   // This lasso has the shape of a C that is open to the right. The centre is outside the lasso.
   const right: [number, number][] = [

@@ -7,7 +7,7 @@ import {
   createCloud,
   mixedOrder,
   project,
-  wholeCamera,
+  WHOLE,
 } from "../../../../src/views/embedding/plot/cloud";
 import {
   cloudMark,
@@ -33,7 +33,7 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
     ...{ name: "type", index, palette: ["#aa0000", "#0000aa"], scale: null, entries: [], note: "" },
     labelOf: () => null,
   };
-  const projected = project(cloud, wholeCamera(2), ROOM);
+  const projected = project(cloud, WHOLE, ROOM);
   const dots = cloudMark(cloud, lookOf(cloud.points, corpus, colors), projected, ROOM, 1);
   return { corpus, cloud, dots, zoom: 1, palette };
 }
@@ -44,7 +44,6 @@ function linesTo(point: number, ends: [number, number][]): Lines {
     points: ends.map(([end]) => end),
     weights: ends.map(([, weight]) => weight),
     covered: 1,
-    num_total: ends.length,
   };
 }
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from sklearn.manifold import TSNE, trustworthiness
 
-from attnviz.embedding import projection
-from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project, space_of
+from attnviz.embedding import tsne_umap
+from attnviz.embedding.tsne_umap import Frame, Method, ProjectionSettings, project, space_of
 from attnviz.utils.threads import torch_threads
 from unit.clusters import clusters, purity
 
@@ -30,7 +30,7 @@ def settings(method: Method = "tsne", **options: Any) -> ProjectionSettings:
 
 def frames_of(points: Any, projection_settings: ProjectionSettings) -> list[Frame]:
     frames: list[Frame] = []
-    result = project(points, projection_settings, frame=frames.append)
+    result = project(points, projection_settings, frames.append)
     assert np.array_equal(frames[-1].coordinates, result)
     return frames
 
@@ -98,10 +98,10 @@ def test_the_number_of_threads_does_not_change_the_layout(monkeypatch: pytest.Mo
 
 
 def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection, "_INTERPOLATED", 50)
+    monkeypatch.setattr(tsne_umap, "_INTERPOLATED", 50)
     # Reduce the number of iterations, which are slow with interpolation.
-    monkeypatch.setattr(projection, "_EARLY", 25)
-    monkeypatch.setattr(projection, "_LATE", 25)
+    monkeypatch.setattr(tsne_umap, "_EARLY", 25)
+    monkeypatch.setattr(tsne_umap, "_LATE", 25)
     assert purity(project(POINTS, settings()), GROUPS) > 0.99
 
 
@@ -109,7 +109,6 @@ def test_frames_of_tsne_count_iterations_and_end_with_the_result() -> None:
     frames = frames_of(POINTS, settings())
     assert [frame.done for frame in frames] == [0, *range(10, 751, 10), 750]
     assert {frame.num_total for frame in frames} == {750}
-    assert [frame.final for frame in frames] == [False] * 76 + [True]
     assert frames[0].words == "t-SNE starts from the principal components"
     assert frames[3].words == "t-SNE, iteration 30 of 750"
     assert frames[-1].words == "t-SNE"
@@ -126,7 +125,7 @@ def test_umap_keeps_the_number_of_torch_threads(count: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["tsne", UMAP])
-@pytest.mark.parametrize(("count", "dimensions"), [(1, 2), (4, 3), (8, 3)])
+@pytest.mark.parametrize(("count", "dimensions"), [(8, 3)])
 def test_few_points_have_finite_layouts_and_a_note(
     count: int, method: Method, dimensions: int
 ) -> None:
@@ -134,13 +133,7 @@ def test_few_points_have_finite_layouts_and_a_note(
     final = frames_of(points, ProjectionSettings(method, dimensions=dimensions))[-1]
     assert final.coordinates.shape == (count, dimensions)
     assert np.isfinite(final.coordinates).all()
-    if count < 5:
-        assert final.words.startswith("PCA. Fewer than 5 points have no neighbourhoods for ")
-        assert np.array_equal(
-            final.coordinates,
-            space_of(points, "cosine").principal(dimensions).astype(np.float32),
-        )
-    elif method == "tsne":
+    if method == "tsne":
         assert f"A perplexity of 50 needs 151 points: with {count} it is" in final.words
     else:
         assert f"with {count} points, {count - 1} neighbours" in final.words.lower()
@@ -167,19 +160,25 @@ def test_points_of_length_zero_are_noted(method: Method) -> None:
     assert "length" not in euclidean.words
 
 
-def test_principal_components_are_those_of_the_singular_values() -> None:
+def test_the_start_is_the_principal_components_with_little_noise() -> None:
     centred = POINTS.astype(float) - POINTS.mean(axis=0, dtype=float)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
-    expected = left[:, :3] * values[:3] / np.abs(POINTS).max()
-    components = space_of(POINTS, "euclidean").principal(3)
-    assert np.allclose(np.abs(components), np.abs(expected), atol=1e-4)
+    components = left[:, :3] * values[:3]
+    expected = components / components[:, 0].std()
+    start = space_of(POINTS, "euclidean").start(3, seed=0)
+    noise = np.abs(start) - np.abs(expected)
+    # The noise is normal with a standard deviation of 0.01. The limit is six standard deviations.
+    assert np.abs(noise).max() < 0.06
+    assert noise.std() > 0.005
 
 
 def test_invalid_points_are_refused() -> None:
-    missing = np.array([[1.0, 2.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32)
+    missing = POINTS.copy()
+    missing[[3, 7], [0, 1]] = [np.nan, np.inf]
     for points, words in (
-        (missing, "2 of 3 are not finite numbers"),
+        (missing, "2 of 100 are not finite numbers"),
         (np.ones((20, 3), np.float32), "all 20 have the same direction"),
+        (POINTS[:4], "fewer than 5 points have no neighbourhoods for t-SNE"),
     ):
         with pytest.raises(ValueError, match=words):
             project(points, settings())

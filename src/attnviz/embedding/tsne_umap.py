@@ -1,4 +1,4 @@
-"""Projections of points to two or three dimensions that preserve neighbours: t-SNE and UMAP.
+"""t-SNE and UMAP of points, in two or three dimensions.
 
 t-SNE (van der Maaten & Hinton 2008) comes from openTSNE, and UMAP (McInnes, Healy & Melville 2018)
 from umap-learn. Both use exact nearest neighbours and start from the principal components. With the
@@ -7,26 +7,25 @@ same points and settings, including the seed, they return the same result on the
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from attnviz.embedding.placement import Placed, principal_components
+from attnviz.utils.threads import torch_threads
 
 Method = Literal["pca", "tsne", "umap"]
 Metric = Literal["cosine", "euclidean"]
+Floats = NDArray[np.float32]
 
-_NAMES: dict[Method, str] = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
-_PACKAGES: dict[Method, tuple[str, ...]] = {
-    "pca": (),
-    "tsne": ("openTSNE", "sklearn"),
-    "umap": ("umap", "sklearn"),
-}
-# Minimum number of points for t-SNE and UMAP. Fewer points get their principal components instead.
+NAMES: dict[Method, str] = {"tsne": "t-SNE", "umap": "UMAP"}
+# Minimum number of points, because fewer points have no neighbourhoods.
 _MIN_POINTS = 5
 # Exaggeration and numbers of iterations of t-SNE, as in openTSNE. In the first `_EARLY` iterations,
 # points attract each other `_EXAGGERATION` times as strongly as in the `_LATE` iterations that
@@ -86,40 +85,28 @@ class Frame:
     done, num_total : int
         Number of completed steps, and number of all steps. A step is an iteration of t-SNE or an
         epoch of UMAP.
-    final : bool
-        Whether this frame is the final result.
     words : str
         Description of the state in words, with caveats, for the caption of the plot.
     """
 
-    coordinates: NDArray[np.float32]
+    coordinates: Floats
     done: int
     num_total: int
-    final: bool
     words: str
 
 
-def missing_package(method: Method) -> str | None:
-    """Return a message that names the missing package of a method, or None if none is missing."""
-    for package in _PACKAGES[method]:
-        if importlib.util.find_spec(package) is None:
-            return f"{_NAMES[method]} needs {package}: pip install 'attnviz[embedding]'"
-    return None
-
-
 def project(
-    points: NDArray[np.float32],
+    points: Floats,
     settings: ProjectionSettings,
-    *,
-    frame: Callable[[Frame], object] = lambda _: None,
-) -> NDArray[np.float32]:
+    show: Callable[[Frame], object] = lambda _: None,
+) -> Floats:
     """Project points to two or three dimensions with t-SNE or UMAP.
 
-    The result is float32, (points, dimensions). The callback `frame` gets a `Frame` before the
-    first step, then every 10 iterations of t-SNE or about every 0.2 seconds of UMAP, and at the
-    end. Frames of UMAP count its epochs, but have the initial coordinates until the last frame. The
-    same points and settings give the same result on the same machine. Raises ImportError if the
-    package of the method is not installed, and ValueError for the points that `space_of` refuses.
+    The result is float32, (points, dimensions). The callback `show` gets a `Frame` before the first
+    step, then every 10 iterations of t-SNE or about every 0.2 seconds of UMAP, and at the end. If
+    it raises an exception, the projection ends. Frames of UMAP count its epochs, but have the
+    initial coordinates until the last frame. Raises ImportError if the package of the method is not
+    installed, and ValueError for fewer than 5 points and for the points that `space_of` refuses.
 
     Notes
     -----
@@ -131,39 +118,37 @@ def project(
     for more points.
 
     If there are too few points for the perplexity or the number of neighbours, a smaller value is
-    used. Fewer than 5 points are projected to their principal components. The words of the frames
-    state these changes.
+    used. The words of the frames state these changes.
     """
-    missing = missing_package(settings.method)
-    if missing:
-        raise ImportError(missing)
+    name = NAMES[settings.method]
+    if len(points) < _MIN_POINTS:
+        raise ValueError(f"fewer than {_MIN_POINTS} points have no neighbourhoods for {name}")
     space = space_of(points, settings.metric)
-    name = _NAMES[settings.method]
-    run = _Run(frame, [space.caveat] if space.caveat else [])
-    if len(space.rows) < _MIN_POINTS:
-        run.caveats.append(f"fewer than {_MIN_POINTS} points have no neighbourhoods for {name}")
-        return run.frame(space.principal(settings.dimensions), 1, "PCA", final=True)
-    lay_out = _tsne if settings.method == "tsne" else _umap
-    result = lay_out(space, settings, run)
-    return run.frame(result, run.num_total, name, final=True)
+    run = _Run(show, [space.caveat] if space.caveat else [])
+    try:
+        # numba, which compiles UMAP, also sets the number of threads of torch.
+        with torch_threads():
+            result = (_tsne if settings.method == "tsne" else _umap)(space, settings, run)
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        raise ImportError(f"{name} needs {package}: pip install 'attnviz[embedding]'") from error
+    return run.frame(result, run.num_total, name)
 
 
 @dataclass
 class _Run:
-    """Reporter that passes frames of one projection, with its caveats, to the callback `tell`."""
+    """Reporter that passes frames of one projection, with its caveats, to the callback `show`."""
 
-    tell: Callable[[Frame], object]
+    show: Callable[[Frame], object]
     caveats: list[str]
-    num_total: int = 1
+    num_total: int = 0
 
-    def frame(
-        self, coordinates: NDArray[Any], done: int, words: str, *, final: bool = False
-    ) -> NDArray[np.float32]:
+    def frame(self, coordinates: NDArray[Any], done: int, words: str) -> Floats:
         # Copy the array, because the library changes it in later steps. This also converts an
         # instance of a subclass of ndarray.
         now = np.array(coordinates, dtype=np.float32, order="C")
         sentences = [words, *(caveat[:1].upper() + caveat[1:] for caveat in self.caveats)]
-        self.tell(Frame(now, done, self.num_total, final, ". ".join(sentences)))
+        self.show(Frame(now, done, self.num_total, ". ".join(sentences)))
         return now
 
 
@@ -185,28 +170,9 @@ class Space:
         Caveat about points of length 0 for the caption of the plot, or an empty string.
     """
 
-    rows: NDArray[np.float32]
+    rows: Floats
     metric: Metric
     caveat: str
-
-    def principal(self, dimensions: int) -> NDArray[np.float64]:
-        """Compute the principal components of the points (Pearson 1901), (points, dimensions).
-
-        The coordinates have mean 0. If the points have fewer entries than `dimensions`, the
-        remaining coordinates are 0. In each direction, the entry of largest size is positive.
-        """
-        rows = self.rows.astype(np.float64)
-        rows -= rows.mean(axis=0)
-        num_directions = min(dimensions, rows.shape[1])
-        # `eigh` sorts by ascending variance. Reverse the order.
-        directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :num_directions]
-        largest = np.abs(directions).argmax(axis=0)
-        directions = directions * np.where(
-            directions[largest, np.arange(num_directions)] < 0, -1.0, 1.0
-        )
-        coordinates = np.zeros((len(rows), dimensions))
-        coordinates[:, :num_directions] = rows @ directions
-        return coordinates
 
     def start(self, dimensions: int, seed: int) -> NDArray[np.float64]:
         """Return initial coordinates for t-SNE and UMAP: the principal components plus noise.
@@ -214,9 +180,12 @@ class Space:
         The components are divided by their standard deviation along the first dimension. The noise
         is normal with a standard deviation of 0.01, so that equal points get different coordinates.
         """
-        start = self.principal(dimensions)
+        rows = torch.from_numpy(self.rows)[None]
+        placed = Placed((0,), rows, rows[:, :0], np.ones(1))
+        start = principal_components(placed, dimensions).coordinates[0].double().numpy()
         start /= start[:, 0].std()
-        return start + np.random.default_rng(seed).normal(scale=0.01, size=start.shape)
+        noise = np.random.default_rng(seed).normal(scale=0.01, size=start.shape)
+        return np.asarray(start + noise)
 
     def neighbours(self, count: int, threads: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Find the exact `count` nearest neighbours of every point, without the point itself.
@@ -233,7 +202,7 @@ class Space:
         return indices, distances**2 / 2 if self.metric == "cosine" else distances
 
 
-def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
+def space_of(points: Floats, metric: Metric) -> Space:
     """Transform points so that the order of their Euclidean distances is the order of `metric`.
 
     A point of length 0 has no direction. For the cosine metric it is placed at a right angle to all
@@ -256,23 +225,23 @@ def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
     caveat = ""
     if metric == "cosine":
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        empty = lengths[:, 0] == 0
-        rows /= np.where(lengths > 0, lengths, 1.0)
+        empty = lengths == 0
+        rows /= np.where(empty, 1.0, lengths)
         if empty.any():
-            rows = np.hstack([rows, empty[:, None].astype(np.float64)])
+            rows = np.hstack([rows, empty])
             caveat = (
                 f"{np.count_nonzero(empty)} of {len(rows)} vectors have length 0 and no "
                 "direction: they are placed at right angles to all others"
             )
     else:
         rows /= float(np.abs(rows).max()) or 1.0
-    if len(rows) > 1 and float(np.abs(rows - rows[0]).max()) <= _ROUNDING:
+    if float(np.abs(rows - rows[0]).max()) <= _ROUNDING:
         alike = "have the same direction" if metric == "cosine" else "are the same"
         raise ValueError(f"points: all {len(rows)} {alike}, so there is nothing to project")
     return Space(rows.astype(np.float32), metric, caveat)
 
 
-def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.float64]:
+def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[Any]:
     from openTSNE import TSNEEmbedding
     from openTSNE.affinity import PerplexityBasedNN
     from openTSNE.nearest_neighbors import PrecomputedNeighbors
@@ -302,26 +271,24 @@ def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
         n_jobs=threads,
         random_state=settings.seed,
     )
-    before = 0
 
-    def tell(iteration: int, _error: float, coordinates: NDArray[np.float64]) -> None:
+    def tell(before: int, iteration: int, _error: float, coordinates: NDArray[Any]) -> None:
         done = before + iteration
         run.frame(coordinates, done, f"t-SNE, iteration {done} of {run.num_total}")
 
-    for steps, exaggeration in ((_EARLY, _EXAGGERATION), (_LATE, 1)):
+    for before, steps, exaggeration in ((0, _EARLY, _EXAGGERATION), (_EARLY, _LATE, 1)):
         embedding.optimize(
             n_iter=steps,
             exaggeration=exaggeration,
             momentum=0.8,
             inplace=True,
-            callbacks=[tell],
+            callbacks=[partial(tell, before)],
             callbacks_every_iters=_EVERY,
         )
-        before += steps
     return np.asarray(embedding)
 
 
-def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.float32]:
+def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[Any]:
     count = len(space.rows)
     neighbours = min(settings.neighbors, count - 1)
     if neighbours < settings.neighbors:
@@ -329,41 +296,33 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     run.num_total = 500 if count <= 10_000 else 200
     start = space.start(settings.dimensions, settings.seed)
     run.frame(start, 0, "UMAP starts from the principal components")
+    # The class UMAP calls the same functions, but warns that it cannot transform new points. A
+    # filter of warnings would also hide those of other threads.
+    from umap.umap_ import find_ab_params, fuzzy_simplicial_set, simplicial_set_embedding
+
     others, distances = space.neighbours(neighbours - 1, _threads())
-    # UMAP expects that the first neighbour of each point is the point itself.
-    indices = np.hstack([np.arange(count)[:, None], others])
-    distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
-    # Imported here, because t-SNE and PCA do not need torch.
-    from attnviz.utils.threads import torch_threads
-
-    with warnings.catch_warnings(), torch_threads():
-        # UMAP warns that optional packages are missing, and that it cannot transform new points.
-        # Neither matters here.
-        warnings.simplefilter("ignore")
-        from umap import UMAP
-
-        return np.asarray(
-            UMAP(
-                n_neighbors=neighbours,
-                n_components=settings.dimensions,
-                min_dist=0.1,
-                # This metric is not used, because the neighbours are precomputed in `space.metric`.
-                metric="euclidean",
-                precomputed_knn=(indices, distances),
-                init=start.astype(np.float32),
-                n_epochs=run.num_total,
-                random_state=settings.seed,
-                n_jobs=1,
-                # UMAP has no callback. It writes its progress bar to this file, which reads the
-                # epoch from it.
-                tqdm_kwds={
-                    "file": _Epochs(start, run),
-                    "bar_format": "{n}",
-                    "mininterval": 0.2,
-                    "disable": False,
-                },
-            ).fit_transform(space.rows)
-        )
+    random = np.random.RandomState(settings.seed)
+    graph, *_ = fuzzy_simplicial_set(
+        space.rows,
+        neighbours,
+        random,
+        # This metric is not used, because the neighbours are precomputed in `space.metric`.
+        "euclidean",
+        # UMAP expects that the first neighbour of each point is the point itself.
+        knn_indices=np.hstack([np.arange(count)[:, None], others]),
+        knn_dists=np.hstack([np.zeros((count, 1)), distances]).astype(np.float32),
+    )
+    a, b = find_ab_params(spread=1.0, min_dist=0.1)
+    # UMAP has no callback. It writes its progress bar to this file, which reads the epoch from it.
+    bar = {"file": _Epochs(start, run), "bar_format": "{n}", "mininterval": 0.2, "disable": False}
+    coordinates, _ = simplicial_set_embedding(
+        *(space.rows, graph, settings.dimensions),
+        *(1.0, a, b, 1.0, 5),  # learning rate, curve, weight and number of repelled points
+        *(run.num_total, start.astype(np.float32), random, "euclidean", {}),
+        *(False, {}, False),  # no density
+        tqdm_kwds=bar,
+    )
+    return np.asarray(coordinates)
 
 
 class _Epochs:
@@ -384,8 +343,14 @@ class _Epochs:
 
 
 def _threads() -> int:
-    """Return OMP_NUM_THREADS if it is positive, otherwise the number of available cores."""
+    """Return OMP_NUM_THREADS if it is positive, or all available cores but one.
+
+    The kernel uses the other core for its replies. Threads that wait for each other keep their
+    cores busy, which would slow down both.
+    """
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdigit() and int(setting):
         return int(setting)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, cores - 1)
