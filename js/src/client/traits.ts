@@ -134,8 +134,6 @@ const controls: Trait<"auto" | "full" | "compact" | "none"> = {
   kind: ["auto", "full", "compact", "none"],
 };
 
-const _generating: Trait<unknown> = { value: null };
-
 /**
  * Entries `stack`, `layer`, `head`, `pattern`, `score`, `baseline` and `num_queries`, if the view
  * opened at the head with the most distinct pattern (`attnviz.analysis.distinct_head`). Most views
@@ -537,7 +535,6 @@ export const RECORD_TRAITS = {
   key,
   theme,
   controls,
-  _generating,
   opening,
   pair,
   roles,

@@ -255,7 +255,6 @@ function open<S extends RecordState>(
     },
     oldPicture: createOldPicture(
       record,
-      common,
       choicesOf(definition, state),
       computed(() => drawn.value !== null),
       keepsPicture,
