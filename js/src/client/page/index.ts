@@ -21,7 +21,7 @@ import type {
 } from "../protocol";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
-import { blockOf, type ReducedMatrix, reduced, rowsOf } from "./reductions";
+import { blockOf, reduced, rowsOf } from "./reductions";
 import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
 import { checkFormat, inflatedText } from "./texts";
 import {
@@ -218,9 +218,12 @@ export class PageTransport implements Transport {
       const read = rowsOf(weights, group, combine, columns[0]);
       return reduced({ rows, columns, read, heads: group, lost: weights.lost }, reduce);
     });
-    const { width, height } = matrices[0] as ReducedMatrix;
-    const values = matrices.map((matrix) => matrix.values);
-    return replyOf(weights, values, [height, width]);
+    const { size = [0, 0] } = matrices[0] ?? {};
+    return replyOf(
+      weights,
+      matrices.map(({ values }) => values),
+      size,
+    );
   }
 
   /** Return the small maps of a layer if they answer a request, or undefined if others do. */

@@ -95,43 +95,6 @@ export function cellsOf(read: ReadRow, { rows, columns }: Starts, pooled: Pooled
 }
 
 /**
- * Find the strongest keys of each row. `Strongest` in `protocol.ts` documents the numbers.
- *
- * @param exclude ranges of keys that are not among the strongest keys.
- */
-export function strongestOf(
-  read: ReadRow,
-  [top, bottom]: Range,
-  [left, right]: Range,
-  k: number,
-  exclude: readonly Range[],
-): Float32Array {
-  const width = 2 * k + 2;
-  const strongest = new Float32Array((bottom - top) * width);
-  const line = new Float32Array(right - left);
-  const excluded = new Uint8Array(right - left);
-  for (const [start, stop] of exclude)
-    excluded.fill(1, Math.max(0, start - left), Math.max(0, stop - left));
-  const isIncluded = (x: number): boolean => excluded[x] === 0;
-  for (let row = top; row < bottom; row++) {
-    read(row, line);
-    // Sums over the included keys and over the excluded keys.
-    const sums: [number, number] = [0, 0];
-    line.forEach((value, x) => {
-      sums[isIncluded(x) ? 0 : 1] += Math.abs(value);
-    });
-    const numbers = strongest.subarray((row - top) * width);
-    numbers.fill(-1, 0, k);
-    numbers.set(sums, 2 * k);
-    topKeys(line, k, isIncluded).forEach((x, i) => {
-      numbers[i] = left + x;
-      numbers[k + i] = line[x] as number;
-    });
-  }
-  return strongest;
-}
-
-/**
  * Split a range into cells of `length` rows or columns, of which the last can be shorter. Return
  * their starts, followed by the end of the range.
  */
@@ -160,52 +123,62 @@ interface ReadMatrix {
   lost: WeightRows["lost"];
 }
 
-/** Numbers of a reduced matrix, in row-major order. */
-export interface ReducedMatrix {
-  width: number;
-  height: number;
-  values: Float32Array;
-}
-
-/** Functions that reduce a matrix, by the kind of the reduction. */
-const REDUCTIONS: {
-  [K in Reduction["kind"]]: (
-    matrix: ReadMatrix,
+/**
+ * Reductions of each row to a few numbers. Each is a function that returns the numbers of a row,
+ * which `protocol.ts` documents.
+ */
+const OF_ROWS: {
+  [K in Exclude<Reduction["kind"], "cells">]: (
     reduction: Extract<Reduction, { kind: K }>,
-  ) => ReducedMatrix;
+    matrix: ReadMatrix,
+  ) => (row: Float32Array, query: number) => number[];
 } = {
-  cells: ({ rows, columns, read }, { length, max_cells: maxCells = 1, pooled }) => {
-    const split = (range: Range): number[] =>
-      length === undefined ? parts(range, maxCells) : runs(range, length);
-    const starts = { rows: split(rows), columns: split(columns) };
-    const [height, width] = [starts.rows.length - 1, starts.columns.length - 1];
-    return { width, height, values: cellsOf(read, starts, pooled) };
+  strongest: ({ k, exclude = [] }, { columns: [left, right] }) => {
+    const excluded = new Uint8Array(right - left);
+    for (const [start, stop] of exclude)
+      excluded.fill(1, Math.max(0, start - left), Math.max(0, stop - left));
+    const isIncluded = (x: number): boolean => excluded[x] === 0;
+    return (row) => {
+      const sums: [included: number, excluded: number] = [0, 0];
+      row.forEach((weight, x) => {
+        sums[isIncluded(x) ? 0 : 1] += Math.abs(weight);
+      });
+      const keys = topKeys(row, k, isIncluded);
+      const padding = new Array<number>(Math.min(k, row.length) - keys.length);
+      return [
+        ...[...keys.map((x) => left + x), ...padding.fill(-1)],
+        ...[...keys.map((x) => row[x] as number), ...padding.fill(0)],
+        ...sums,
+      ];
+    };
   },
-  strongest: ({ rows, columns, read }, { k, exclude = [] }) => {
-    const most = Math.min(k, columns[1] - columns[0]);
-    return numbersOf(rows, strongestOf(read, rows, columns, most, exclude));
-  },
-  lost: ({ rows, heads, lost }) => {
-    const mean = (query: number): number =>
-      heads.reduce((sum, head) => sum + (lost?.(head, query) ?? 0), 0) / heads.length;
-    return numbersOf(rows, Float32Array.from(lost ? queriesIn(rows) : [], mean));
+  lost: (_, { heads, lost }) => {
+    return (_row, query) =>
+      lost ? [heads.reduce((sum, head) => sum + lost(head, query), 0) / heads.length] : [];
   },
 };
 
-function queriesIn([start, stop]: Range): number[] {
-  return Array.from({ length: stop - start }, (_, i) => start + i);
-}
-
-/** Return a matrix that has the same count of numbers for each row. */
-function numbersOf([start, stop]: Range, values: Float32Array): ReducedMatrix {
-  const height = stop - start;
-  return { width: values.length / height, height, values };
-}
-
-/** Return the weights of a matrix, or the numbers to which they are reduced. */
-export function reduced<R extends Reduction>(matrix: ReadMatrix, reduction?: R): ReducedMatrix {
+/** Return the weights of a matrix, or the numbers to which they are reduced, and their size. */
+export function reduced<R extends Reduction>(
+  matrix: ReadMatrix,
+  reduction?: R,
+): { size: [rows: number, columns: number]; values: Float32Array } {
   const { rows, columns, read } = matrix;
-  if (!reduction) return numbersOf(rows, blockOf(read, rows, columns[1] - columns[0]));
-  const reduce = REDUCTIONS[reduction.kind] as (of: ReadMatrix, by: R) => ReducedMatrix;
-  return reduce(matrix, reduction);
+  const [height, width] = [rows[1] - rows[0], columns[1] - columns[0]];
+  if (!reduction) return { size: [height, width], values: blockOf(read, rows, width) };
+  if (reduction.kind === "cells") {
+    const { length, max_cells: maxCells = 1, pooled } = reduction;
+    const split = (range: Range): number[] =>
+      length === undefined ? parts(range, maxCells) : runs(range, length);
+    const starts = { rows: split(rows), columns: split(columns) };
+    const size: [number, number] = [starts.rows.length - 1, starts.columns.length - 1];
+    return { size, values: cellsOf(read, starts, pooled) };
+  }
+  const numbersOf = OF_ROWS[reduction.kind](reduction as never, matrix);
+  const row = new Float32Array(width);
+  const values = Array.from({ length: height }, (_, i) => {
+    read(rows[0] + i, row);
+    return numbersOf(row, rows[0] + i);
+  }).flat();
+  return { size: [height, values.length / height], values: Float32Array.from(values) };
 }

@@ -3,7 +3,7 @@
  * of signed numbers. A request can exclude keys, such as special tokens.
  *
  * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An
- * exported page finds them with `strongestOf` (`page/reductions.ts`).
+ * exported page finds them with `page/reductions.ts`.
  */
 
 import type { Matrix } from "../source";

@@ -39,9 +39,8 @@ export function createQueryNumbers({
     const { stack, layer, heads, token, keys } = selection;
     const numbers = [...QUERY_NUMBERS.keys()].filter((i) => QUERY_NUMBERS[i]?.isIn(stack));
     if (numbers.length === 0) return null;
-    const rows: Range = oneToken(token);
-    const columns: Range = [0, keys.text.length];
-    return { numbers, row: { stack: stack.name, layer, heads: [...heads], rows, columns } };
+    const row = { rows: oneToken(token), columns: [0, keys.text.length] as Range };
+    return { numbers, row: { stack: stack.name, layer, heads: [...heads], ...row } };
   });
   const { current } = record.answer(question, async ({ numbers, row }, ended) => {
     const sentences = numbers.map(async (i) => {

@@ -19,7 +19,8 @@ import { inColumns, Pane, type Panes, paneRequest, usePanes } from "../../ui/plo
 import panesCss from "../../ui/plot/panes.css";
 import { capital, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { HeadView, topKAfter } from "../head";
+import { valuesOf } from "../../ui/view/state";
+import { changesWithStack, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { coverageOf, openingInWords, sentenceOf, subtitleOf } from "./captions";
 import css from "./compare.css";
@@ -137,10 +138,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       exports={entries}
       keys={KEYS}
       choose="none"
-      onStack={(to) => ({
-        ...(selection && { top_k: topKAfter(state.top_k.peek(), { from: selection.stack, to }) }),
-        ...{ heads: [], query_window: null, key_window: null },
-      })}
+      onStack={(to) => ({ ...changesWithStack(valuesOf(state), selection?.stack, to), heads: [] })}
       options={<CompareControls context={context} store={store} />}
       footer={
         selection &&

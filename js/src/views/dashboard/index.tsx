@@ -15,9 +15,10 @@ import panesCss from "../../ui/plot/panes.css";
 import { stackName, tokensInWords } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { baseName, firstSiblings } from "../../ui/view/model-layers";
+import { valuesOf } from "../../ui/view/state";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
-import { HEAD_CSS, type HeadState, HeadView, topKAfter } from "../head";
+import { changesWithStack, HEAD_CSS, type HeadState, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { MODEL_CSS, type ModelState, ModelView } from "../model";
 import dashboardCss from "./dashboard.css";
@@ -130,12 +131,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       summary={summary}
       exports={entries}
       keys={KEYS}
-      onStack={(to) => ({
-        ...(selection && {
-          top_k: topKAfter(whole.state.top_k.peek(), { from: selection.stack, to }),
-        }),
-        ...{ query_window: null, key_window: null, leave_out: [] },
-      })}
+      onStack={(to) => changesWithStack(valuesOf(whole.state), selection?.stack, to)}
       options={
         <div class="av-row av-options">
           <PairControl context={context} />

@@ -15,6 +15,7 @@ import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { figureWithPanel, imageExport, sharingRoom } from "../../ui/image/store";
 import type { ViewContext } from "../../ui/view/define-view";
+import { valuesOf } from "../../ui/view/state";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
@@ -23,7 +24,7 @@ import { LineControls, StrongestList, WindowControls } from "./controls";
 import { figureParts, linesCsv, opacityScale } from "./figure";
 import { type LinePlot, legendOf } from "./line-plot";
 import { HeadPlot, headShortcuts } from "./plot";
-import { type HeadState, topKAfter, windowsShowing } from "./state";
+import { changesWithStack, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 
 /**
@@ -59,13 +60,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       summary={summary}
       exports={entries}
       keys={[...headShortcuts(inner, store), ...imageShortcuts(inner)]}
-      // Windows and left-out keys are token indices, which mean other tokens in another stack.
-      onStack={(to) => ({
-        ...(plan && { top_k: topKAfter(state.top_k.peek(), { from: plan.stack, to }) }),
-        query_window: null,
-        key_window: null,
-        leave_out: state.leave_out.peek().filter((item) => typeof item === "string"),
-      })}
+      onStack={(to) => changesWithStack(valuesOf(state), plan?.stack, to)}
       onReveal={(query) => (plan ? windowsShowing(plan, query) : {})}
       onHover={(head) => {
         store.hoveredHeads.value = head === null ? [] : [head];
@@ -140,7 +135,7 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
 /** Styles for views that embed the head view. */
 export const HEAD_CSS = whatIfCss;
 
-export { type HeadState, topKAfter };
+export { changesWithStack, type HeadState };
 
 const view = defineView<HeadState>({
   name: "head",

@@ -1,7 +1,6 @@
 /** State of the head view, and the loading of the weights that it requires. */
 
 import type { Range, StackDescription, TokenList } from "../../client/protocol";
-import type { Source } from "../../client/source";
 import {
   DEFAULT_WINDOW,
   type HEAD_VIEW_TRAITS,
@@ -30,14 +29,20 @@ export type Combine = HeadState["combine"];
 export type LeaveOut = HeadState["leave_out"][number];
 
 /**
- * Return `top_k` after a change of the stack. The default of the old stack is replaced by that of the
- * new stack. Any other value, which the reader chose, is kept. Python sends the defaults.
+ * Return the changes of traits with a change of the stack. The default number of keys, which Python
+ * sends, is replaced by that of the new stack. Windows and left-out keys are token indices, which
+ * mean other tokens in another stack.
  */
-export function topKAfter(
-  topK: number | null,
-  { from, to }: { from: StackDescription; to: StackDescription },
-): number | null {
-  return topK === (from.top_k ?? null) ? (to.top_k ?? null) : topK;
+export function changesWithStack(
+  { top_k, leave_out }: Pick<HeadState, "top_k" | "leave_out">,
+  from: Pick<StackDescription, "top_k"> | undefined,
+  to: Pick<StackDescription, "top_k">,
+): Partial<HeadState> {
+  return {
+    ...(from && top_k === (from.top_k ?? null) && { top_k: to.top_k ?? null }),
+    ...{ query_window: null, key_window: null },
+    leave_out: leave_out.filter((item) => typeof item === "string"),
+  };
 }
 
 /** Maximum number of tokens in a window. */
@@ -200,17 +205,8 @@ export function combineOf(
   return combine === "separate" && chosen.length === 0 ? "mean" : combine;
 }
 
-/** Return the fields of a plan that determine the requested weights and the drawn tokens. */
-export function partOf(plan: Plan, combine: Combine) {
-  const { stack, layer, heads, rows, columns, axes } = plan;
-  const groups = bySide((side) => axes[side].groups);
-  const how = combineOf(plan, combine);
-  return { stack: stack.name, layer, heads, combine: how, rows, columns, groups };
-}
-
-/** Load the weights of a plan: a matrix for each head, or one of the combined heads. */
-export async function load(source: Source, plan: Plan, combine: Combine, signal: AbortSignal) {
+/** Return the request of a plan: for a matrix of each head, or for one of the combined heads. */
+export function requestOf(plan: Plan, combine: Combine) {
   const { stack, layer, heads, rows, columns } = plan;
-  const request = { stack: stack.name, layer, heads, rows, columns, combine };
-  return { plan, combine, weights: await source.block(request, signal) };
+  return { stack: stack.name, layer, heads, combine: combineOf(plan, combine), rows, columns };
 }

@@ -4,7 +4,7 @@ import { batch, computed, type Signal, signal, untracked } from "@preact/signals
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
-import { isVisible, pinsOf, type Side } from "../../ui/axis";
+import { bySide, isVisible, pinsOf, type Side } from "../../ui/axis";
 import { scaleEnd } from "../../ui/colors/color-scales";
 import { effectsOf } from "../../ui/effects/effects";
 import type { WithImages } from "../../ui/image/state";
@@ -30,10 +30,9 @@ import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
   type LeaveOut,
-  load,
   type Plan,
-  partOf,
   planOf,
+  requestOf,
   windowsShowing,
 } from "./state";
 import { createStrongest } from "./strongest";
@@ -52,11 +51,18 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
     () => record.selection.value && planOf(record.selection.value, follow(state)),
   );
 
-  // `partOf` leaves out the pins, because a change of a pin must not request weights again.
-  const requestedPart = computed(() => plan.value && partOf(plan.value, state.combine.value));
-  const reply = record.answer(requestedPart, ({ combine }, signal) =>
-    load(source, untracked(() => plan.value) as Plan, combine, signal),
-  );
+  // The question has no pins, because a change of a pin must not request weights again. The windows
+  // are those of the drawn plan, which changes with them even if the weights are the same.
+  const question = computed(() => {
+    const now = plan.value;
+    const windows = now && bySide((side) => now.axes[side].window);
+    return now && { request: requestOf(now, state.combine.value), windows };
+  });
+  const reply = record.answer(question, async ({ request }, signal) => ({
+    plan: untracked(() => plan.value) as Plan,
+    combine: request.combine,
+    weights: await source.block(request, signal),
+  }));
   const loaded = computed(() => {
     const answer = reply.latest.value?.answer;
     if (!answer) return null;

@@ -124,9 +124,7 @@ function createHeads({ record, state, palette }: Context) {
   );
   const roleSigns = computed(() => signsOfHeads(roles.value, palette.value));
   const effects = computed<HeadEffects | null>(() => {
-    const { order, scores, score_notes, score_errors } = state;
-    const values = follow({ order, scores, score_notes, score_errors });
-    const scales = stacks.value.map((one) => headEffectsOf(one, values));
+    const scales = stacks.value.map((one) => headEffectsOf(one, follow(state)));
     const first = scales.find(Boolean);
     if (!first || scales.length === 1) return first ?? null;
     // The bars of all stacks have one scale, because effects on one answer have one unit. Stacks

@@ -17,12 +17,12 @@ import { coverage, sentence } from "../../../src/views/head/captions";
 import type { LinePlot } from "../../../src/views/head/line-plot";
 import type { LineOptions, Lines } from "../../../src/views/head/lines";
 import {
+  changesWithStack,
   clipWindow,
   type HeadState,
   type LeaveOut,
   type Plan,
   planOf,
-  topKAfter,
   windowShowing,
 } from "../../../src/views/head/state";
 import { sentences, stackOf, tokensOf } from "../../builders";
@@ -234,9 +234,11 @@ describe("the sentence below the plot", () => {
 
 it("the number of keys follows the stack, unless the reader chose another number", () => {
   const [short, long] = [stackOf(), stackOf({ top_k: 3 })];
-  expect(topKAfter(null, { from: short, to: long })).toBe(3);
-  expect(topKAfter(3, { from: long, to: short })).toBeNull();
-  expect(topKAfter(5, { from: long, to: short })).toBe(5);
+  const after = (top_k: number | null, from: StackDescription, to: StackDescription) =>
+    changesWithStack({ top_k, leave_out: ["first", 2] }, from, to);
+  expect(after(null, short, long)).toMatchObject({ top_k: 3, leave_out: ["first"] });
+  expect(after(3, long, short)).toMatchObject({ top_k: null, query_window: null });
+  expect(after(5, long, short)).not.toHaveProperty("top_k");
 });
 
 it("lines to ranks have all keys of the largest rank, such as those of a block", () => {

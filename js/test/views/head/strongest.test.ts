@@ -1,7 +1,7 @@
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
-import { rowsOf, strongestOf } from "../../../src/client/page/reductions";
+import { reduced, rowsOf } from "../../../src/client/page/reductions";
 import type { Range, ReadRequest, Strongest } from "../../../src/client/protocol";
 import { strongestIn } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
@@ -22,7 +22,14 @@ const read = rowsOf(
 
 /** Return the two strongest keys of all rows, and their sums. */
 function strongest(exclude: Range[] = []) {
-  const values = strongestOf(read, [0, 3], [0, 6], 2, exclude);
+  const part = {
+    read,
+    rows: [0, 3] as Range,
+    columns: [0, 6] as Range,
+    heads: [0],
+    lost: undefined,
+  };
+  const { values } = reduced(part, { kind: "strongest", k: 2, exclude });
   const matrix = { values, rows: 3, columns: 6, maximum: 1, error: 0 };
   return ROWS.map((_, row) => strongestIn(matrix, row));
 }
