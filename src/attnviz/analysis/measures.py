@@ -29,8 +29,7 @@ The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the 
 A new measure is one entry of `_BUILT_IN`, one line in ``tests/unit/analysis/test_measures.py`` (its
 definition in plain Python; its texts must have such a pair), and its row in the table of
 ``docs/analysis.md``. Facts about tokens, such as which are punctuation, are properties of
-`TokenFacts`. The tutorial lists all measures, so render it again with
-``scripts/render_notebooks.py tutorial``.
+`TokenFacts`.
 """
 
 from __future__ import annotations

@@ -436,8 +436,8 @@ class StackStatistics(HeadNumbers):
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
     >>> stack = av.head_statistics([record] * 5, progress=False).stack()
-    >>> stack
-    <StackStatistics 'self': layers 0, 1 head, 5 scores>
+    >>> stack  # doctest: +ELLIPSIS
+    <StackStatistics 'self': layers 0, 1 head, ... scores>
     >>> stack.offsets(0)[0, stack.offset_labels.index("first")].round(6)
     np.float64(0.7)
     >>> edge = stack.strongest(layer=0, head=0)[0]
