@@ -153,7 +153,8 @@ export function computeLines(
   const sumToOne = plan.stack.normalized && options.combine !== "max";
   const faintest = MIN_VISIBLE * weights.maximum;
   // Sums of all rows over visible keys, keys outside the window, and the keys of each exclusion.
-  let allSums = [0, 0, ...divided.excluded.map(() => 0)];
+  const parts = [divided.inSight, divided.outside, ...divided.excluded];
+  let allSums = parts.map(() => 0);
   const collected = new LineCollector();
   let total = 0;
   let faintSum = 0;
@@ -184,16 +185,13 @@ export function computeLines(
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
     for (const query of countedTokens(axes.query)) {
       const row = rowOf(item.matrix, plan, query);
-      const visible = sizeIn(row, divided.inSight);
-      let outside = sizeIn(row, divided.outside);
-      const others = divided.excluded.map((columns) => sizeIn(row, columns));
+      const sums = parts.map((columns) => sizeIn(row, columns));
       // If the loaded keys sum to less than 1, the keys that are not loaded have the missing weight.
-      if (!wholeRows && sumToOne) outside += Math.max(0, 1 - sumOf([visible, outside, ...others]));
-      const sums = [visible, outside, ...others];
+      if (!wholeRows && sumToOne) (sums[1] as number) += Math.max(0, 1 - sumOf(sums));
       allSums = allSums.map((sum, i) => sum + (sums[i] as number));
       // An incomplete row may have weight on keys that are not loaded, so it is not empty.
       if (sumOf(sums) === 0 && wholeRows) emptyQueries++;
-      const remaining = visible + outside;
+      const remaining = sumOf(sums.slice(0, 2));
       const divisor = renormalize && remaining > 0 ? remaining : 1;
       if (renormalize) {
         const scaled = rowOf(matrix, plan, query);

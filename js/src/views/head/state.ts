@@ -18,7 +18,7 @@ import {
   tokenAxis,
   windowAround,
 } from "../../ui/axis";
-import { keysInWords, type Pair, pairOf, textOf } from "../../ui/pairs";
+import { keysInWords, pairOf, textOf } from "../../ui/pairs";
 import { quoted } from "../../ui/text/captions";
 import type { RecordState, Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
@@ -83,46 +83,40 @@ const MAX_COMPLETE_KEYS = 2048;
  */
 const ROWS_AT_ONCE = 64;
 
-/** Return the exclusion of the tokens of a list for which `has` returns true. */
-function exclusion(
-  words: string,
-  look: Exclusion["look"],
-  { text }: TokenList,
-  has: (token: number) => boolean,
-): Exclusion {
-  return { words, look, flags: Uint8Array.from(text, (_, token) => Number(has(token))) };
-}
-
-/** Return the exclusion of the keys that the reader leaves out. */
-function leftOutKeys(keys: TokenList, leaveOut: readonly LeaveOut[]): Exclusion {
+/** Return the name in captions of the keys that the reader leaves out. */
+function leftOutInWords({ text }: TokenList, leaveOut: readonly LeaveOut[]): string {
   const words = leaveOut.map((item) => {
     if (item === "special") return "special tokens";
-    return item === "first" ? "first token" : quoted(keys.text[item] ?? `#${item}`);
+    return item === "first" ? "first token" : quoted(text[item] ?? `#${item}`);
   });
-  const all = new Set(leaveOut.flatMap((item) => (item === "special" ? keys.special : item)));
-  const isLeftOut = (key: number): boolean => all.has(key) || (key === 0 && all.has("first"));
-  return exclusion(words.join(", "), "struck", keys, isLeftOut);
-}
-
-/** Return the exclusion of the tokens that are not in the chosen text of a pair. */
-function otherText({ queries }: Selection, pair: Pair, tokens: TokenList, side: Side): Exclusion {
-  const words = `tokens outside ${keysInWords(pair, queries)}`;
-  const chosen = textOf(pair, side);
-  return exclusion(words, "muted", tokens, (token) => tokens.sequence[token] !== chosen);
+  return words.join(", ");
 }
 
 /** Return the tokens of a side that do not count, by the choices of the reader. */
 function exclusionsOf(selection: Selection, state: PlanState, side: Side): Exclusion[] {
-  const { stack, queries, keys } = selection;
-  const tokens = side === "query" ? queries : keys;
-  const pair = pairOf(selection, state.pair);
+  const tokens = side === "query" ? selection.queries : selection.keys;
+  const exclusion = (
+    words: string,
+    look: Exclusion["look"],
+    has: (token: number) => boolean,
+  ): Exclusion => {
+    return { words, look, flags: Uint8Array.from(tokens.text, (_, token) => Number(has(token))) };
+  };
+  const exclusions: Exclusion[] = [];
   const { leave_out: leaveOut } = state;
   // Signed numbers are not shares of 1, so no keys can be left out.
-  const leavesOut = side === "key" && !stack.signed && leaveOut.length > 0;
-  return [
-    ...(leavesOut ? [leftOutKeys(keys, leaveOut)] : []),
-    ...(pair === "all" ? [] : [otherText(selection, pair, tokens, side)]),
-  ];
+  if (side === "key" && !selection.stack.signed && leaveOut.length > 0) {
+    const all = new Set(leaveOut.flatMap((item) => (item === "special" ? tokens.special : item)));
+    const isLeftOut = (key: number): boolean => all.has(key) || (key === 0 && all.has("first"));
+    exclusions.push(exclusion(leftOutInWords(tokens, leaveOut), "struck", isLeftOut));
+  }
+  const pair = pairOf(selection, state.pair);
+  if (pair !== "all") {
+    const words = `tokens outside ${keysInWords(pair, selection.queries)}`;
+    const chosen = textOf(pair, side);
+    exclusions.push(exclusion(words, "muted", (token) => tokens.sequence[token] !== chosen));
+  }
+  return exclusions;
 }
 
 export type PlanState = Omit<HeadState, keyof RecordState> & Pick<HeadState, "pair">;
