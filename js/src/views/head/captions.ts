@@ -243,12 +243,12 @@ export function summaryOf(plot: LinePlot): string {
 
 /** Name the lines that are drawn, such as "Top 3 keys per query drawn". */
 function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): string {
-  const { topK, threshold } = options;
+  const { top_k, threshold } = options;
   const isLimited = lines.total > MAX_LINES;
   // If `MAX_LINES` limits the lines, only strong lines are drawn, so the limit of visible weights
   // is not relevant.
   // "All lines" next to a share below 100% (see `formatShare`) would be a contradiction.
-  const minFaint = topK === null ? 1e-4 : 0.005;
+  const minFaint = top_k === null ? 1e-4 : 0.005;
   const hasFaint = lines.invisibleShare >= minFaint && !isLimited;
   const least = hasFaint
     ? plainNumber(Number((MIN_VISIBLE * weights.maximum).toPrecision(2)))
@@ -258,8 +258,8 @@ function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): str
   const inSize = quantity.signed ? " in size" : "";
   const from = least === null ? "" : ` of at least ${least}`;
   const strongest = `The strongest ${counted(MAX_LINES)} of`;
-  if (topK !== null) {
-    const perQuery = `${topK === 1 ? "key" : `${topK} keys`}${inSize} per query${from}`;
+  if (top_k !== null) {
+    const perQuery = `${top_k === 1 ? "key" : `${top_k} keys`}${inSize} per query${from}`;
     const top = quantity.name === "rank" ? "best" : "top";
     return isLimited
       ? `${strongest} the ${top} ${perQuery} drawn`
@@ -304,9 +304,9 @@ export function coverage(plot: LinePlot, live: boolean): string {
   const parts = [
     hasShare ? `${drawn}: ${formatShare(shares.drawn)} of ${total}${inSight}.` : `${drawn}.`,
   ];
-  if (name === "rank" && options.topK !== null && plan.token === null) {
+  if (name === "rank" && options.top_k !== null && plan.token === null) {
     const numRows = new Set(lines.drawn.map(({ series, query }) => `${series} ${query}`)).size;
-    if (lines.drawn.length > options.topK * numRows) parts.push("Keys of equal rank included.");
+    if (lines.drawn.length > options.top_k * numRows) parts.push("Keys of equal rank included.");
   }
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
   const { exclusions } = plan.axes.key;

@@ -4,19 +4,13 @@ import { topKeys, topRanks } from "../../client/requests/strongest";
 import type { WeightBlock } from "../../client/source";
 import { SCORED_ZERO } from "../../client/zeros";
 import { countedTokens, isVisible, rowOf, sizeOf, tokenIn } from "../../ui/axis";
-import type { Combine, Plan } from "./state";
+import type { Combine, HeadState, Plan } from "./state";
 
-/** Choices of the reader that determine the lines of the visible tokens. */
-export interface LineOptions {
-  /** Combination of the loaded weights: a matrix for each head, or one of all heads. */
-  combine: Combine;
-  /** Number of strongest keys that are drawn per query and series, or null for all keys. */
-  topK: number | null;
-  /** Smallest absolute value that is drawn. */
-  threshold: number;
-  /** Whether to divide each row by its sum over the keys that count. */
-  renormalize: boolean;
-}
+/**
+ * Traits that determine the lines of the visible tokens. `combine` is that of the loaded weights: a
+ * matrix for each head, or one of all heads.
+ */
+export type LineOptions = Pick<HeadState, "combine" | "top_k" | "threshold" | "renormalize">;
 
 /** Weight of a query on a key. `series` is the index of its head or combination of heads. */
 export interface Line {
@@ -140,7 +134,7 @@ export function computeLines(
   options: LineOptions,
 ) {
   const { columns, axes } = plan;
-  const { renormalize, topK, threshold } = options;
+  const { renormalize, top_k, threshold } = options;
   const divided = dividedColumns(plan);
   const inSight = new Set(divided.inSight);
   const isInSight = (column: number): boolean => inSight.has(column);
@@ -163,7 +157,7 @@ export function computeLines(
 
   const addLines = (series: number, query: number, row: Float32Array, divisor: number): void => {
     const top = plan.stack.measure === "rank" ? topRanks : topKeys;
-    const selected = topK === null ? divided.inSight : top(row, topK, isInSight);
+    const selected = top_k === null ? divided.inSight : top(row, top_k, isInSight);
     for (const column of selected) {
       const share = Math.abs(row[column] as number);
       const size = share / divisor;

@@ -80,12 +80,8 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
     const { plan: drawn, combine } = loaded.value;
-    return {
-      combine,
-      topK: state.top_k.value,
-      threshold: state.threshold.value,
-      renormalize: state.renormalize.value && !drawn.stack.signed,
-    };
+    const { top_k, threshold, renormalize } = follow(state);
+    return { combine, top_k, threshold, renormalize: renormalize && !drawn.stack.signed };
   });
 
   const lines = computed(() => {

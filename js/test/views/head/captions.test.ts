@@ -155,7 +155,7 @@ describe("the share of the weight that is drawn", () => {
     pins: Partial<Plan> = {},
     quantity: { quantity?: Quantity } = {},
   ): string => {
-    const input = { heads: [EVEN], options: { topK: 3, ...options }, leaveOut };
+    const input = { heads: [EVEN], options: { top_k: 3, ...options }, leaveOut };
     const plot = plotOf(input, quantity);
     const numbers = { shares, total: 100, invisibleShare: 0 };
     Object.assign(plot, {
@@ -169,13 +169,13 @@ describe("the share of the weight that is drawn", () => {
       {},
       { invisibleShare: 0.01 },
     ),
-    "All lines drawn: 71% of the weight.": drawn({ topK: null }),
+    "All lines drawn: 71% of the weight.": drawn({ top_k: null }),
     "Weights of at least 0.002 drawn: >99% of the weight.": drawn(
-      { topK: null },
+      { top_k: null },
       { invisibleShare: 0.0002, shares: { ...shares, drawn: 0.9998, excluded: [0] } },
     ),
     "All lines drawn: 100% of the weight.": drawn(
-      { topK: null },
+      { top_k: null },
       { invisibleShare: 0.00005, shares: { ...shares, drawn: 0.99995, excluded: [0] } },
     ),
     "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
@@ -186,7 +186,7 @@ describe("the share of the weight that is drawn", () => {
         { shares: { ...shares, outside: 0.05 } },
         { token: 2 },
       ),
-    "Best key per query drawn.": drawn({ topK: 1 }, {}, {}, { quantity: RANKS }),
+    "Best key per query drawn.": drawn({ top_k: 1 }, {}, {}, { quantity: RANKS }),
     "Best 3 keys per query drawn. Pinned: query “t2” (Esc clears).": drawn(
       {},
       {},
@@ -249,7 +249,7 @@ it("lines to ranks have all keys of the largest rank, such as those of a block",
     [1, 1, 0.5, 0.25],
   ];
   const stack = { measure: "rank", normalized: false };
-  const plot = plotOf({ heads: [rows], stack, options: { topK: 1 } });
+  const plot = plotOf({ heads: [rows], stack, options: { top_k: 1 } });
   expect(plot.lines.drawn.map(({ query, key }) => `${query}${key}`)).toEqual([
     ...["00", "10", "11", "22", "30", "31"],
   ]);

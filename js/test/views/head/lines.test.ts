@@ -73,8 +73,8 @@ function expectedLines({ matrices, rows, maximum }: Weights, options: Options) {
           else if (share > 0) inWindow.push({ key, share });
         }
       }
-      const { topK } = options;
-      if (topK !== null) inWindow.sort((a, b) => b.share - a.share).splice(topK);
+      const { top_k } = options;
+      if (top_k !== null) inWindow.sort((a, b) => b.share - a.share).splice(top_k);
       for (const { key, share } of inWindow) {
         const weight = options.renormalize ? share / included : share;
         if (weight < options.threshold) continue;
@@ -121,7 +121,7 @@ describe("lines and shares equal those of plain loops", () => {
   it.each<[string, Partial<Options>]>([
     ["all lines", {}],
     ["lines above a threshold", { threshold: 0.05 }],
-    ["the strongest keys of each query", { topK: 3 }],
+    ["the strongest keys of each query", { top_k: 3 }],
     ["without left-out keys", { leftOut }],
     ["renormalised", { leftOut, renormalize: true }],
     [
@@ -131,7 +131,7 @@ describe("lines and shares equal those of plain loops", () => {
     ["in a window", { queryWindow: [10, 30], keyWindow: [5, 25] }],
     [
       "the strongest, renormalised in a window",
-      { leftOut, renormalize: true, topK: 2, keyWindow: [2, 20] },
+      { leftOut, renormalize: true, top_k: 2, keyWindow: [2, 20] },
     ],
   ])("%s", (_, options) => expectLines(causal(SIZE, 2), optionsOf(SIZE, options)));
 });
@@ -140,7 +140,7 @@ describe("of more than 20,000 lines, the strongest over all heads are drawn", ()
   const SIZE = 240;
   it.each<[string, Partial<Options>]>([
     ["all", {}],
-    ["the strongest keys of each query", { topK: 200 }],
+    ["the strongest keys of each query", { top_k: 200 }],
     ["renormalised", { renormalize: true, leftOut: marked(SIZE, 0) }],
   ])("%s", (_, options) => {
     // Weights below `maximum` / 500 are not drawn, so a tiny `maximum` makes all lines visible.

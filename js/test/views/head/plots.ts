@@ -59,7 +59,7 @@ export function marked(size: number, ...indices: number[]): Uint8Array {
 export function optionsOf(size: number, more: Partial<Options> = {}): Options {
   const all = new Uint8Array(size).fill(1);
   return {
-    ...{ combine: "separate", topK: null, threshold: 0, renormalize: false },
+    ...{ combine: "separate", top_k: null, threshold: 0, renormalize: false },
     ...{ leftOut: new Uint8Array(size), pairQueries: all, pairKeys: all },
     ...{ queryWindow: [0, size], keyWindow: [0, size], ...more },
   };

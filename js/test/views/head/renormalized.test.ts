@@ -122,7 +122,7 @@ it("exact weights are renormalised without the rounding of a strong sink", () =>
   // In single precision, 1 - 2e-9 is 1, so 1 minus the sink would be 0.
   const weights = weightsOf([[[1 - 2e-9, 4e-10, 6e-10, 1e-9]]], { columns: [0, 4], numReached: 4 });
   const all = linesOf(weights, options(4, { queryWindow: [0, 1] }));
-  const strongest = linesOf(weights, options(4, { queryWindow: [0, 1], topK: 2 }));
+  const strongest = linesOf(weights, options(4, { queryWindow: [0, 1], top_k: 2 }));
   expect([all.error, strongest.error]).toEqual([0, 0]);
   const close = (numbers: number[]) => numbers.map((number) => expect.closeTo(number, 6));
   expect([...(all.series[0]?.matrix ?? [])].slice(1)).toEqual(close([0.2, 0.3, 0.5]));
