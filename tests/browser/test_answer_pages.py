@@ -87,7 +87,7 @@ def test_a_prediction_shows_the_row_of_the_token_before_it(
     # Show the row of the predicted token itself.
     root.get_by_role("checkbox", name="as query").check()
     expect(answer_of(root)).to_contain_text("lay as query, predicted with")
-    expect(root.locator(".av-summary")).to_contain_text("Query 15, “lay”")
+    expect(root.locator(".av-summary")).to_contain_text("“lay” attends most to")
 
 
 @pytest.mark.parametrize("name", ["HeadView", "MatrixView", "ModelView", "Dashboard"])

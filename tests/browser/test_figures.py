@@ -123,9 +123,6 @@ VIEWS: dict[str, Callable[[Records], Any]] = {
     "bars of all heads": lambda records: av.HeadView(
         records["minilm"], layer=3, heads=list(range(12)), token=10
     ),
-    "horizontal": lambda records: av.HeadView(
-        records["minilm"], layer=3, heads=[1], token=10, orientation="horizontal"
-    ),
     "patches": lambda records: av.HeadView(records["picture"], layer=2, heads=[1], token=0),
     "long": lambda records: av.HeadView(records["long"], heads=[0], token=150),
     "matrix": lambda records: av.MatrixView(records["minilm"], layer=3, heads=[1], token=10, key=3),
@@ -266,9 +263,9 @@ def test_long_and_hostile_names_stay_inside_the_figure(page: Page, tmp_path: Pat
 def test_a_figure_that_does_not_fit_is_refused_with_a_sufficient_width(
     tmp_path: Path, minilm: av.AttentionRecord
 ) -> None:
-    view = av.HeadView(minilm, layer=3, heads=[1], orientation="horizontal")
+    view = av.ModelView(minilm)
     with pytest.raises(ValueError, match=r'Pass width="(\d+)mm" or more') as refused:
-        view.save(tmp_path / "x.pdf", width="60mm", font_size=8)
+        view.save(tmp_path / "x.pdf", width="30mm", font_size=8)
     assert list(tmp_path.iterdir()) == []
     needed = re.search(r'width="(\d+mm)"', str(refused.value))
     assert needed

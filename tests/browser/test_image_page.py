@@ -114,13 +114,12 @@ def at_patch(root: Locator, row: int, column: int) -> Position:
     return {"x": x, "y": y}
 
 
-@pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
 def test_both_columns_show_the_patches_in_the_order_of_the_tokens(
-    show: Show, colored: av.AttentionRecord, orientation: str
+    show: Show, colored: av.AttentionRecord
 ) -> None:
-    root = show(av.HeadView(colored, orientation=orientation))
+    root = show(av.HeadView(colored))
     canvas = pixels_of(root.locator(".av-plot").first.locator(".av-front"))
-    across, along = (1, 0) if orientation == "vertical" else (0, 1)
+    across, along = 1, 0
     centers = []
     for color in COLORS.reshape(-1, 3):
         pixels = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))

@@ -325,15 +325,6 @@ const renormalize: Trait<boolean> = {
   when: ["leave_out", "pair"],
 };
 
-/** Whether the tokens are in two columns (vertical) or in two rows (horizontal). */
-const orientation: Trait<"vertical" | "horizontal"> = {
-  value: "vertical",
-  kind: ["vertical", "horizontal"],
-  label: "Layout",
-  labels: { vertical: "columns", horizontal: "rows" },
-  group: "rare",
-};
-
 /** Scale of the colours of the heat map. */
 const color_scale: Trait<"linear" | "log"> = {
   value: "linear",
@@ -560,7 +551,6 @@ export const HEAD_VIEW_TRAITS = {
   threshold,
   leave_out,
   renormalize,
-  orientation,
 };
 
 export const MODEL_VIEW_TRAITS = {
@@ -608,7 +598,6 @@ export const DASHBOARD_TRAITS = {
   threshold,
   leave_out,
   renormalize,
-  orientation,
 };
 
 export const EMBEDDING_VIEW_TRAITS = {

@@ -107,12 +107,10 @@ export const DASHES = [4.5, 3];
  * Many curves of one colour between two lists of tokens. They are stored in typed arrays, because
  * one object per curve would need too much memory and time.
  *
- * If `columns` is "vertical", the lists are two columns, and curves leave them horizontally. If it
- * is "horizontal", the lists are two rows, and curves leave them vertically.
+ * The lists are two columns, and curves leave them horizontally.
  */
 export interface CurvesMark {
   kind: "curves";
-  columns: "vertical" | "horizontal";
   color: string;
   count: number;
   x0: Float32Array;
@@ -210,16 +208,13 @@ type Curve = [number, number, number, number, number, number, number, number];
 export function curveAt(mark: CurvesMark, i: number): Curve {
   const [x0, y0] = [mark.x0[i] as number, mark.y0[i] as number];
   const [x1, y1] = [mark.x1[i] as number, mark.y1[i] as number];
-  const [middleX, middleY] = [(x0 + x1) / 2, (y0 + y1) / 2];
-  return mark.columns === "vertical"
-    ? [x0, y0, middleX, y0, middleX, y1, x1, y1]
-    : [x0, y0, x0, middleY, x1, middleY, x1, y1];
+  const middle = (x0 + x1) / 2;
+  return [x0, y0, middle, y0, middle, y1, x1, y1];
 }
 
 /**
  * Return the share (0 to 1) of its way along the columns that a curve has covered at a point
- * between the columns. `crossing` is 0 at the start of the curve and 1 at its end. With vertical
- * columns, the curve has y = y0 + shiftAfter(crossing) * (y1 - y0) at x = x0 + crossing * (x1 -
+ * between the columns. `crossing` is 0 at the start of the curve and 1 at its end. The curve has y = y0 + shiftAfter(crossing) * (y1 - y0) at x = x0 + crossing * (x1 -
  * x0).
  */
 export function shiftAfter(crossing: number): number {
@@ -230,22 +225,18 @@ export function shiftAfter(crossing: number): number {
 }
 
 function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: number): number {
-  const vertical = mark.columns === "vertical";
   let best = -1;
   let bestScore = 0;
   // All curves of a mark begin at one of two columns and end at the other, so `shift` is the same
   // for all curves.
-  const [start, end] = vertical ? [mark.x0[0], mark.x1[0]] : [mark.y0[0], mark.y1[0]];
+  const [start, end] = [mark.x0[0], mark.x1[0]];
   if (start === undefined || end === undefined) return -1;
-  const crossing = ((vertical ? x : y) - start) / (end - start);
+  const crossing = (x - start) / (end - start);
   if (crossing < 0 || crossing > 1) return -1;
   const shift = shiftAfter(crossing);
-  const from = vertical ? mark.y0 : mark.x0;
-  const to = vertical ? mark.y1 : mark.x1;
-  const position = vertical ? y : x;
   for (let i = 0; i < mark.count; i++) {
-    const a = from[i] as number;
-    const distance = Math.abs(a + ((to[i] as number) - a) * shift - position);
+    const from = mark.y0[i] as number;
+    const distance = Math.abs(from + ((mark.y1[i] as number) - from) * shift - y);
     if (distance > maxDistance) continue;
     // Prefer opaque curves and near curves. At `maxDistance`, the score of a curve is one third of
     // its opacity.

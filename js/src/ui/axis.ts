@@ -100,12 +100,6 @@ export function rowOf(matrix: Float32Array, { rows, columns }: Block, query: num
   return matrix.subarray(start, start + sizeOf(columns));
 }
 
-/** Return the query and the key of a number of a matrix. */
-export function pairAt({ rows, columns }: Block, index: number): [query: number, key: number] {
-  const width = sizeOf(columns);
-  return [tokenIn(rows, Math.floor(index / width)), tokenIn(columns, index % width)];
-}
-
 /** Return the range of one token. */
 export function oneToken(token: number): Range {
   return [token, token + 1];

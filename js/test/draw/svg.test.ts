@@ -25,7 +25,7 @@ function svgOf(front: Mark[], back: Mark[] = [], title = ""): Element {
 }
 
 const CURVES: CurvesMark = {
-  ...{ kind: "curves", columns: "vertical", color: "#123456", count: 2 },
+  ...{ kind: "curves", color: "#123456", count: 2 },
   ...{ x0: Float32Array.of(10, 10), y0: Float32Array.of(20, 40) },
   ...{ x1: Float32Array.of(110, 110), y1: Float32Array.of(60, 40) },
   ...{ opacity: Float32Array.of(0.75, 0.25), width: Float32Array.of(2, 1) },
@@ -65,8 +65,6 @@ describe("SVG", () => {
     expect(strong?.closest("[opacity]")?.getAttribute("opacity")).toBe("0.14");
     // The rectangle without a colour is omitted. Only the background remains.
     expect(root.querySelectorAll("rect")).toHaveLength(1);
-    const standing = svgOf([{ ...CURVES, columns: "horizontal" }]).querySelectorAll("path")[1];
-    expect(standing?.getAttribute("d")).toBe("M10 20C10 40 110 40 110 60");
   });
 
   it("writes an image as one rectangle for each run of equal cells", () => {

@@ -77,8 +77,6 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         weight is on
         keys outside the range. The strongest keys of a pinned query are listed even if they are
         outside. A click on such a key moves the range to it.
-    orientation : {"vertical", "horizontal"}
-        Whether the tokens are in two columns (vertical) or in two rows (horizontal).
 
     Examples
     --------
@@ -100,12 +98,6 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     leave_out = Keys().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(
         sync=True, label="renormalise", group="left out", when=("leave_out", "pair")
-    )
-    orientation = Choice(["vertical", "horizontal"], "vertical").tag(
-        sync=True,
-        label="Layout",
-        labels={"vertical": "columns", "horizontal": "rows"},
-        group="rare",
     )
 
     def _combination(self) -> Combine:

@@ -47,7 +47,6 @@ def test_the_default_state() -> None:
         "combine": "separate",
         "run": "before",
         "pair": "all",
-        "orientation": "vertical",
         "order": "number",
         "theme": "auto",
         "controls": "auto",

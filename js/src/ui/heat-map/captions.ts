@@ -34,10 +34,8 @@ import {
   formatWeight,
   hasForced,
   headsInWords,
-  isAttention,
   PLURALS,
   pairInSentence,
-  pinInWords,
   plainNumber,
   pluralOf,
   precision,
@@ -100,26 +98,24 @@ function forcedRows({ stack, axes }: Viewport): boolean[] {
 }
 
 /**
- * Return at most `maxCells` cells with the largest weights, in decreasing order. Signed numbers are
+ * Return the cell with the largest weight, or undefined if all are skipped. Signed numbers are
  * compared by their absolute values. Cells that are 0 or not loaded, cells of forced queries, and
  * cells for which `isCounted` returns false, are skipped.
  */
-function strongestCells(
+function strongestCell(
   viewport: Viewport,
   { values, columns }: Grid,
-  maxCells: number,
   isCounted: (row: number, column: number) => boolean = () => true,
-): WeightedCell[] {
+): WeightedCell | undefined {
   const isForced = forcedRows(viewport);
   const isIncluded = (i: number): boolean => {
     const row = Math.floor(i / columns);
     return !Number.isNaN(values[i]) && !isForced[row] && isCounted(row, i % columns);
   };
-  return topKeys(values, maxCells, isIncluded).map((i) => ({
-    row: Math.floor(i / columns),
-    column: i % columns,
-    weight: values[i] as number,
-  }));
+  const [best] = topKeys(values, 1, isIncluded);
+  if (best === undefined) return undefined;
+  const weight = values[best] as number;
+  return { row: Math.floor(best / columns), column: best % columns, weight };
 }
 
 /** Name the token or the range of tokens of a row (or column): “it”, “0.04s – 0.10s”. */
@@ -193,17 +189,19 @@ function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
 }
 
 /**
- * Return the `count` largest weights of a pinned query (or key). Each is formatted as text,
- * together with its quoted key (or query).
+ * Return the largest weight of a pinned query (or key) as text, with its quoted key (or query), or
+ * null if all are 0.
  */
-function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
+function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line) {
   const { text } = viewport.axes[otherSide(side)].tokens;
   const isFree = (i: number): boolean =>
     side === "query" || !hasForced(viewport.stack, oneToken(tokenIn(window, i)));
-  return topKeys(values, count, isFree).map((i) => ({
-    token: quotedAt(text, tokenIn(window, i)),
-    weight: weightInWords(viewport, values[i] as number),
-  }));
+  const [best] = topKeys(values, 1, isFree);
+  if (best === undefined) return null;
+  return {
+    token: quotedAt(text, tokenIn(window, best)),
+    weight: weightInWords(viewport, values[best] as number),
+  };
 }
 
 /**
@@ -230,13 +228,13 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     const side = query === null ? "key" : "query";
     const [token, line] = [pins[side], lines[side]];
     if (token !== null && line?.token === token) {
-      const [strongest = null] = strongestInLine(viewport, side, line, 1);
+      const strongest = strongestInLine(viewport, side, line);
       const name = pinnedInWords(viewport, side, token);
       return strongestInWords(viewport.stack, side, token, name, strongest);
     }
   }
   if (!grid.fine) return "Loading finer cells.";
-  const [best] = strongestCells(viewport, grid, 1);
+  const best = strongestCell(viewport, grid);
   if (!best) return forcedRows(viewport).includes(true) ? "" : `No ${name} is in sight.`;
   // The best keys of all queries have the same rank.
   if (name === "rank") return "";
@@ -267,48 +265,19 @@ function apartFromResting(
   const isRow = (row: number): boolean => isQuery(tokenAt(axes.query, row));
   const isColumn = (column: number): boolean => isKey(tokenAt(axes.key, column));
   if (!isRow(best.row) || !isColumn(best.column)) return null;
-  const [cell] = strongestCells(
-    viewport,
-    grid,
-    1,
-    (row, column) => !isRow(row) && !isColumn(column),
-  );
+  const cell = strongestCell(viewport, grid, (row, column) => !isRow(row) && !isColumn(column));
   return cell ? { cell, words } : null;
 }
 
-const MAX_IN_SUMMARY = 5;
-
 /**
- * Return the summary for screen readers: the stack, layer, heads, pins, the five largest weights
- * and the effects. The weights are those of the pinned query. If no query is pinned or its weights
- * are not loaded, they are those on the pinned key or, without these, too, those of all cells.
+ * Return the text for screen readers: the main caption with the stack, and the effects of keys.
  */
-export function summary({ layout, grid, pins, lines, effects }: Captioned): string {
-  const { viewport } = layout;
-  const pinned = SIDES.flatMap((side) => {
-    const token = pins[side];
-    if (token === null) return [];
-    const name = side === "query" ? "Query" : "Key";
-    const predicting = side === "query" ? predictingInWords(viewport, token) : "";
-    return [pinInWords(name, viewport.axes[side].tokens.text, token, predicting)];
-  });
-  const side = SIDES.find((candidate) => lines[candidate] !== null);
-  const line = side && lines[side];
-  const named = line
-    ? strongestInLine(viewport, side, line, MAX_IN_SUMMARY).map(
-        ({ token, weight }) => `${token} ${weight}`,
-      )
-    : strongestCells(viewport, grid, MAX_IN_SUMMARY).map((cell) => strongInWords(viewport, cell));
-  const quantity = quantityOf(viewport.stack);
-  const { name } = quantity;
-  const heading = isAttention(quantity) ? "Strongest" : `Largest ${pluralOf(quantity)}`;
-  return [
-    `${stackName(viewport.stack.name)}.`,
-    whereOf(viewport),
-    ...pinned,
-    named.length > 0 ? `${heading}: ${named.join("; ")}.` : `No ${name} is in sight.`,
-    ...(effects ? [tokenEffectsSpoken(effects, viewport.axes.key, pins.key)] : []),
-  ].join(" ");
+export function summary(heatMap: Captioned): string {
+  const { layout, pins, effects } = heatMap;
+  const { stack, axes } = layout.viewport;
+  const parts = [`${stackName(stack.name)}.`, sentence(heatMap)];
+  if (effects) parts.push(tokenEffectsSpoken(effects, axes.key, pins.key));
+  return parts.join(" ");
 }
 
 /**

@@ -522,20 +522,6 @@ export function positionsInWords([start, stop]: Range, side: "query" | "key"): s
 }
 
 /**
- * Describe a pinned token: "Query 3, “it”." or "Query 3, “it”, predicting “street” (0.62)."
- *
- * @param predicting result of `predictingInWords`, which begins and ends with a comma, or "".
- */
-export function pinInWords(
-  side: "Query" | "Key",
-  texts: readonly string[],
-  index: number,
-  predicting = "",
-): string {
-  return `${side} ${index}, ${quoted(texts[index] ?? "")}${predicting.slice(0, -1)}.`;
-}
-
-/**
  * Format a count with commas: "131,072". Do not use this for indices of tokens, which have no
  * commas.
  */

@@ -13,7 +13,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
-import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
+import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { isCounted, otherSide, type Side } from "../../ui/axis";
 import { MAX_COLOURS } from "../../ui/colors/palette";
 import { effectMarks, effectNumbers, endText } from "../../ui/effects/effects";
@@ -40,11 +40,8 @@ const MIN_COLUMN = 80;
 const MAX_COLUMN = 190;
 /** Minimum width in pixels of a column with bars and numbers on both sides of its axis. */
 const MIN_SIGNED_COLUMN = 104;
-/**
- * Minimum size in pixels for the name "head 7" instead of "h 7": the width of a column of
- * horizontal (lying) bars, or the distance between the tokens of vertical (standing) bars.
- */
-const MIN_LONG_NAME = { lying: 130, standing: 46 };
+/** Minimum width in pixels of a column of bars for the name "head 7" instead of "h 7". */
+const MIN_LONG_NAME = 130;
 /** Pixels after the longest bar for a number such as "0.68". */
 const NUMBER_ROOM = 30;
 /** Pixels after the longest bar for a number such as "−0.68". */
@@ -74,40 +71,33 @@ function barColumns(linePlot: LinePlot) {
 type BarColumns = ReturnType<typeof barColumns>;
 
 /**
- * Divide the room beside a column of tokens among the columns of bars, and return their sizes. In a
- * vertical layout, bars are horizontal (lying). In a horizontal layout, bars are vertical
- * (standing).
+ * Divide the room beside a column of tokens among the columns of bars, and return their sizes.
  */
 function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumns) {
   const { signed } = quantity;
-  const standing = layout.horizontal;
   const room = Math.abs(column.barReach);
   const outwards = Math.sign(column.barReach);
   const named = columns.some(({ series }) => series.length > 1);
   const minWidth = signed ? MIN_SIGNED_COLUMN : MIN_COLUMN;
   // Whether each column has its own zero line. Otherwise all columns have the same zero line, and
   // the bars of a token share the room of the token.
-  const separate = !standing && (columns.length === 1 || room / columns.length >= minWidth);
+  const separate = columns.length === 1 || room / columns.length >= minWidth;
   const width = Math.min(MAX_COLUMN, separate ? room / columns.length : room);
-  const short = standing
-    ? layout.step < MIN_LONG_NAME.standing
-    : signed || width < MIN_LONG_NAME.lying;
+  const short = signed || width < MIN_LONG_NAME;
   // If there is room, bars of positive numbers are on one side of an axis and bars of negative
   // numbers on the other. Otherwise all bars are on the same side, and negative ones are hollow.
-  const twoSided = signed && (standing || width >= MIN_SIGNED_COLUMN + (named ? 2 * 28 : 0));
+  const twoSided = signed && width >= MIN_SIGNED_COLUMN + (named ? 2 * 28 : 0);
   const sides = twoSided ? 2 : 1;
-  // If a bar shows the strongest of several heads, it has the name of this head, too: after the
-  // number of a lying bar, or below or above the number of a standing bar.
-  const length = standing
-    ? width / sides - (named ? 24 : 14)
-    : (width - 8) / sides -
-      (signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM) -
-      (named ? (short ? 28 : 46) : 0);
-  // Positive numbers extend to the right or upwards, or away from the lines if all are positive.
-  const direction = twoSided ? (standing ? -1 : 1) : outwards;
+  // If a bar shows the strongest of several heads, it has the name of this head, too, after the
+  // number.
+  const length =
+    (width - 8) / sides -
+    (signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM) -
+    (named ? (short ? 28 : 46) : 0);
+  // Positive numbers extend to the right, or away from the lines if all are positive.
+  const direction = twoSided ? 1 : outwards;
   const share = separate ? 1 : columns.length;
-  const [thickest, gap] = standing ? [14, 6] : [11, 3];
-  const pitch = Math.max(1, Math.min(thickest, (layout.step - gap) / share));
+  const pitch = Math.max(1, Math.min(11, (layout.step - 3) / share));
   return {
     separate,
     width,
@@ -118,13 +108,12 @@ function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: Bar
     /** Length of a full bar. Its sign is the direction of the bar, as in `BarScale.reach`. */
     reach: direction * Math.max(MIN_LENGTH, length),
     signs: (twoSided ? "both" : signed ? "hollow" : undefined) as BarScale["signs"],
-    standing,
     /** Whether to write "h 7" instead of "head 7". */
     short,
     /** Thickness of a bar plus the gap to the next bar. */
     pitch,
     /** Thickness of a bar. */
-    thick: Math.max(0.75, pitch - (standing || share > 1 ? 0.5 : 0)),
+    thick: Math.max(0.75, pitch - (share > 1 ? 0.5 : 0)),
   };
 }
 
@@ -149,13 +138,13 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
   const { signed, maximum } = quantity;
   const columns = barColumns(linePlot);
   const room = divideRoom(linePlot, column, columns);
-  const { zero, signs, reach, standing, pitch, thick } = room;
+  const { zero, signs, reach, pitch, thick } = room;
   const line = column.extent;
   const end = barEnd(maximum, linePlot.plan.keys.text.length);
   const groups = room.separate ? columns.map((one) => [one]) : [columns];
   const marks = groups.flatMap((group, g) =>
     barGroupMarks({
-      scale: { zero: zero + g * room.distance, reach, end, signs, standing },
+      scale: { zero: zero + g * room.distance, reach, end, signs },
       bars: column.labels.flatMap(({ middle, token }, position) => {
         return group.map(({ series }, lane) => {
           const bar = strongestBar(linePlot, column.side, focus, token, series);
@@ -165,7 +154,7 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
           return { position, middle, from, thick, ...bar, ...(series.length > 1 && { note }) };
         });
       }),
-      ...{ line, axisAt: standing ? line[0] - 4 : line[1], step, quantity, palette },
+      ...{ line, axisAt: line[1], step, quantity, palette },
       minProminent: signed ? maximum / 200 : MIN_PROMINENT,
     }),
   );
@@ -199,7 +188,7 @@ function fitText(texts: readonly string[], room: number): string {
   return texts.find((text) => measureText(text, TITLE_FONT) <= room) ?? last;
 }
 
-/** Draw the title of the bars and, above lying bars, the names of the columns. */
+/** Draw the title of the bars and the names of their columns. */
 function headingMarks(
   linePlot: LinePlot,
   column: Column,
@@ -208,15 +197,11 @@ function headingMarks(
   focus: number,
 ): Mark[] {
   const { plan, layout, palette, quantity } = linePlot;
-  const { barStart, barReach } = column;
+  const { barStart } = column;
   const besideKeys = column.side === "key";
   const token = quoted(plan.axes[otherSide(column.side)].tokens.text[focus] ?? "");
   const where = `${besideKeys ? "from" : "to"} ${token}`;
   const titles = [`${quantity.name} ${where}`, where, token];
-  if (room.standing) {
-    const y = barStart + barReach + 6 * Math.sign(barReach);
-    return [textMark(fitText(titles, layout.width - 16), 8, y, palette.muted, TITLE_SIZE)];
-  }
   const width = besideKeys ? layout.width - barStart : barStart;
   const align = besideKeys ? "start" : "end";
   const title = fitLabel(fitText(titles, width), width, TITLE_FONT, measureText).text;
@@ -248,29 +233,22 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const column = layout.key;
   if (!effects || !layout.effects) return [];
   const { start, size, numbers } = layout.effects;
-  const standing = layout.horizontal;
   const thick = Math.max(1, Math.min(EFFECT_THICK, layout.step - 3));
   const font = fontOf({ size: EFFECT_HEADING_SIZE, font: "text" });
-  const name = fitLabel(effects.name, standing ? 62 : size + 16, font, measureText).text;
-  const centre = start + size / 2;
-  const [x, top, bottom] = standing
-    ? [8, centre - 7, centre + 7]
-    : [centre, 30, column.extent[1] + 8];
-  const look: Partial<TextMark> = standing ? {} : { align: "middle" };
+  const name = fitLabel(effects.name, size + 16, font, measureText).text;
+  const [x, bottom] = [start + size / 2, column.extent[1] + 8];
+  const look: Partial<TextMark> = { align: "middle" };
   const bars = column.labels.map(({ middle, token }) => {
     return { middle, value: effects.values[token] ?? null };
   });
-  const [form, at] = standing
-    ? (["level", start + size + 8] as const)
-    : (["lying", start + size + numbers] as const);
+  const at = start + size + numbers;
   return [
-    textMark(name, x, top, palette.muted, EFFECT_HEADING_SIZE, look),
+    textMark(name, x, 30, palette.muted, EFFECT_HEADING_SIZE, look),
     textMark(`±${endText(effects)}`, x, bottom, palette.muted, EFFECT_AXIS_SIZE, look),
     ...bars.flatMap(({ middle, value }) => {
-      const lying = { x: start, y: middle - thick / 2, width: size, height: thick };
-      const box = { ...transposed(lying, standing), standing };
+      const box = { x: start, y: middle - thick / 2, width: size, height: thick };
       return effectMarks(box, value, effects.end, palette);
     }),
-    ...effectNumbers(effects, bars, form, { at, limit: layout.width }, palette),
+    ...effectNumbers(effects, bars, "lying", { at, limit: layout.width }, palette),
   ];
 }

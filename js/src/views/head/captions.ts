@@ -30,7 +30,6 @@ import {
   headsInWords,
   isAttention,
   pairInSentence,
-  pinInWords,
   plainNumber,
   pluralOf,
   precision,
@@ -85,34 +84,34 @@ function weightInWords({ plan, lines, quantity }: LinePlot, line: Line, write = 
 }
 
 /**
- * Return the `count` strongest weights of the highlighted query or key, or of all drawn lines
- * without a highlight.
+ * Return the strongest weight of the highlighted query or key, or undefined if all are 0.
  *
- * `anywhere` is true if the weights are the strongest ones in the complete text. This is possible
- * only for a highlighted query whose strongest keys are loaded. Otherwise weights outside the
- * windows are ignored.
+ * `anywhere` is true if the weight is the strongest one in the complete text. This is possible only
+ * for a highlighted query whose strongest keys are loaded. Otherwise weights outside the windows are
+ * ignored.
  */
-function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; anywhere: boolean } {
+function strongestWeight(plot: LinePlot): { best: Line | undefined; anywhere: boolean } {
   const { plan, lines, strongest } = plot;
   const { query, key } = focusOf(plot);
-  const isFree = (line: Line): boolean => query !== null || !isForced(plan, line.query);
-  if (query === null && key === null)
-    return { weights: strongestLines(lines.drawn.filter(isFree), count), anywhere: false };
   if (key === null && strongest?.query === query) {
-    const all = strongest.lists.flatMap(({ keys }) => keys);
-    if (all.length > 0) return { weights: strongestLines(all, count), anywhere: true };
+    const [best] = strongestLines(
+      strongest.lists.flatMap(({ keys }) => keys),
+      1,
+    );
+    if (best) return { best, anywhere: true };
   }
   const queries = query === null ? countedTokens(plan.axes.query) : [query];
   const keys = key === null ? countedTokens(plan.axes.key) : [key];
   const weights = [...lines.series.keys()].flatMap((series) =>
     queries.flatMap((row) =>
       keys.flatMap((column): Line[] => {
+        if (query === null && isForced(plan, row)) return [];
         const weight = drawnValue(plot, series, row, column);
         return Math.abs(weight) > 0 ? [{ series, query: row, key: column, weight }] : [];
       }),
     ),
   );
-  return { weights: strongestLines(weights.filter(isFree), count), anywhere: false };
+  return { best: strongestLines(weights, 1)[0], anywhere: false };
 }
 
 /** Number of heads whose weights a sentence lists, if there are more than `MAX_NAMED + 1` heads. */
@@ -183,8 +182,7 @@ function unseenInWords(axis: TokenAxis, token: number): string {
 function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
   const { plan } = plot;
   const { queries, keys, axes } = plan;
-  const { weights, anywhere } = strongestWeights(plot, 1);
-  const [best] = weights;
+  const { best, anywhere } = strongestWeight(plot);
   const isQuery = side === "query";
   const token = isQuery ? queryInWords(plot, index) : quotedAt(keys.text, index);
   if (!best) return strongestInWords(plan.stack, side, index, token, null);
@@ -210,34 +208,14 @@ export function sentence(plot: LinePlot): string {
   return `${where} ${strongestLineInWords(plot)}`.trim();
 }
 
-/** Maximum number of weights that a summary lists. */
-const MAX_IN_SUMMARY = 5;
-
 /**
- * Return the text for screen readers: the layer, the heads, the highlight and its strongest
- * weights. It describes the cursor or the pins, not the pointer.
+ * Return the text for screen readers: the sentence below the plot with its stack, and the effects of
+ * keys. It describes the cursor or the pins, not the pointer.
  */
 export function summaryOf(plot: LinePlot): string {
-  const { plan, quantity, effects } = plot;
-  const { query, key } = focusOf(plot);
-  const { weights, anywhere } = strongestWeights(plot, MAX_IN_SUMMARY);
-  const { text: queries } = plan.queries;
-  const { text: keys } = plan.keys;
-  const listed = weights.map((line) => {
-    const from = query === null ? `${quotedAt(queries, line.query)} to ` : "";
-    const weight = weightInWords(plot, line, anywhere ? writtenSmall : written);
-    return `${from}${quotedAt(keys, line.key)} ${weight}`;
-  });
-  const adjective = isAttention(quantity) ? "Strongest" : `Largest ${pluralOf(quantity)}`;
-  const heading = anywhere ? `${adjective} anywhere` : adjective;
-  const parts = [`${stackName(plan.stack.name)}. ${placeInWords(plot)}`];
-  if (query !== null)
-    parts.push(pinInWords("Query", queries, query, predictingInWords(plan, query)));
-  if (key !== null) parts.push(pinInWords("Key", keys, key));
-  parts.push(
-    listed.length > 0 ? `${heading}: ${listed.join("; ")}.` : `No ${quantity.name} is shown.`,
-  );
-  if (effects) parts.push(tokenEffectsSpoken(effects, plan.axes.key, key));
+  const { plan, effects } = plot;
+  const parts = [`${stackName(plan.stack.name)}.`, sentence(plot)];
+  if (effects) parts.push(tokenEffectsSpoken(effects, plan.axes.key, focusOf(plot).key));
   return parts.join(" ");
 }
 
@@ -326,7 +304,7 @@ export function coverage(plot: LinePlot, live: boolean): string {
   const pinned = pinsInWords(plan);
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
   parts.push(plot.queryNumbers);
-  if (effects) parts.push(tokenEffectsInWords(effects, plot.layout.horizontal));
+  if (effects) parts.push(tokenEffectsInWords(effects, false));
   // Only a figure needs the sentence about an intervention. The view has it in a separate line.
   if (!live) parts.push(changedInWords(plan.stack));
   return parts.filter((part) => part !== "").join(" ");

@@ -1,10 +1,9 @@
 /**
  * Positions of tokens, lines and bars in the head view, in pixels. Pure functions.
  *
- * In a vertical layout, queries and keys are two columns of tokens. A horizontal layout is the same
- * with x and y swapped: the two rows of tokens are called columns, too. Positions "along" the plot
- * are measured in the direction in which the tokens follow each other. Positions "across" the plot
- * are measured in the direction from the queries to the keys.
+ * Queries and keys are two columns of tokens. Positions "along" the plot are measured in the
+ * direction in which the tokens follow each other (down). Positions "across" the plot are measured in
+ * the direction from the queries to the keys.
  *
  * Bars beside the tokens show weights. Effect bars beside the keys show the effect of each key,
  * which is a signed number.
@@ -17,7 +16,7 @@ import { aspectRatios } from "../../draw/patches";
 import { type Axis, positionOf, positionsIn, SIDES, type Side, shownTokens } from "../../ui/axis";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
-import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
+import { fitLabel, type Label, type Measure } from "../../ui/text/labels";
 import type { Plan } from "./state";
 
 /** Arguments of `layOut`. */
@@ -25,8 +24,6 @@ export interface LayoutInput {
   plan: Plan;
   /** Description of the record, with the sizes of its images. */
   description: Description | null;
-  /** Whether the two columns are drawn as rows. */
-  horizontal: boolean;
   /** Available width. */
   width: number;
   /** Sides with room for bars. */
@@ -43,7 +40,7 @@ const HEADING = 44;
 /** Gap between the prompt and the answer of the model. It contains the word "answer". */
 export const ANSWER_GAP = 26;
 const GAP = 12;
-/** Width below which a vertical layout is small: its gaps and its bars are narrower. */
+/** Width below which a layout is small: its gaps and its bars are narrower. */
 const SMALL = 480;
 /** Preferred minimum width of the area of the lines. */
 const PREFERRED_LINES = 84;
@@ -64,36 +61,15 @@ function clamp(value: number, least: number, most: number): number {
   return Math.max(least, Math.min(most, value));
 }
 
-/**
- * Return whether a token can be written from top to bottom with upright characters, as Chinese,
- * Japanese and Korean can.
- */
-function standsUpright(text: string): boolean {
-  return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
-    text,
-  );
-}
-
-/**
- * Direction of a text: from left to right, rotated by 90 degrees, or from top to bottom with
- * upright characters.
- */
-export type Direction = "level" | "rotated" | "upright";
-
 /** Label of a position. The label of an image patch has a height but no text. */
 export interface TokenLabel extends Label {
   token: number;
-  direction: Direction;
   /** Centre of the token along the plot. */
   middle: number;
 }
 
 /** Return the distance between tokens, and the size and the maximum width of their labels. */
-function tokenSizeOf({ horizontal, printed, width }: LayoutInput, count: number, room: number) {
-  if (horizontal) {
-    const step = clamp(room / count, printed ? PRINT_FONT_SIZE + 2 : 14, 84);
-    return { step, size: printed ? PRINT_FONT_SIZE : clamp(step - 3.5, 10, 14.5), limit: 120 };
-  }
+function tokenSizeOf({ printed, width }: LayoutInput, count: number) {
   const full = count <= 100 ? clamp(640 / count, 13, 26) : Math.max(3, 1150 / count);
   const step = printed ? Math.min(16, full) : full;
   const size = printed ? PRINT_FONT_SIZE : clamp(step - 2.5, 9, 14.5);
@@ -113,7 +89,6 @@ function labelsOf(
 ): TokenLabel[] {
   const font = fontOf({ size, font: "token" });
   const { tokens } = axis;
-  const { horizontal } = input;
   const shapeOf = aspectRatios(tokens, input.description);
   // Length of a patch along the plot. There are gaps between patches, unless tokens are very close.
   const along = step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
@@ -122,18 +97,12 @@ function labelsOf(
     if (shape === null)
       return { token, ...fitLabel(tokens.text[token] ?? "", limit, font, input.measure) };
     const stretch = clamp(shape, 1 / MAX_STRETCH, MAX_STRETCH);
-    const [width, height] = horizontal ? [along, along / stretch] : [along * stretch, along];
-    return { token, text: "", width, height };
+    return { token, text: "", width: along * stretch, height: along };
   });
-  // If one label of a horizontal layout is too wide, all labels are turned, except patches and very
-  // short labels.
-  const turned = horizontal && labels.some(({ width, height }) => !height && width > step - 5);
-  return labels.map((label: Label & { token: number }, position) => {
-    const isLevel = !turned || label.height || label.width <= Math.min(24, step - 4);
-    const turnedDirection = standsUpright(label.text) ? "upright" : "rotated";
-    const direction = isLevel ? "level" : turnedDirection;
-    return { ...label, direction, middle: middleOf(position) };
-  });
+  return labels.map((label: Label & { token: number }, position) => ({
+    ...label,
+    middle: middleOf(position),
+  }));
 }
 
 /** Return the value of `Column.answerPosition` for an axis. */
@@ -149,16 +118,11 @@ function answerPositionOf(axis: Axis): number | null {
  */
 function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: number) {
   const { step, size } = tokenSize;
-  const { horizontal } = input;
   const axis = input.plan.axes[side];
   const answerPosition = answerPositionOf(axis);
   const labels = labelsOf(input, axis, tokenSize, (position) => {
     const gap = answerPosition !== null && position >= answerPosition ? ANSWER_GAP : 0;
     return start + step / 2 + position * step + gap;
-  });
-  const depths = labels.map(({ text, width, height, direction }) => {
-    if (direction === "upright") return graphemes(text).length * (size + 1);
-    return horizontal && direction === "level" ? (height ?? 0) : width;
   });
   return {
     ...axis,
@@ -166,7 +130,7 @@ function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: n
     /** Font size of the labels. */
     size,
     /** Room of the labels across the plot. */
-    depth: depths.reduce((most, depth) => Math.max(most, depth), horizontal ? size + 6 : 36),
+    depth: labels.reduce((most, { width }) => Math.max(most, width), 36),
     /**
      * Position of the first token that the model generated. A gap precedes this token. Null if only
      * the prompt or only the answer is visible.
@@ -178,7 +142,7 @@ function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: n
 }
 
 /**
- * Divide the width of a vertical layout among lines and bars. If the bars beside queries and keys
+ * Divide the width among lines and bars. If the bars beside queries and keys
  * do not both fit, one or both sides have none.
  *
  * @param fixed width of everything else.
@@ -215,50 +179,40 @@ function divideWidth({ width, printed, barSides }: LayoutInput, fixed: number) {
  * effect bars of the keys, bars beside the keys.
  */
 export function layOut(input: LayoutInput) {
-  const { plan, horizontal, width, printed } = input;
-  const small = !horizontal && width < SMALL;
+  const { plan, width } = input;
+  const small = width < SMALL;
   const gap = small ? 7 : GAP;
   const axes = SIDES.map((side) => plan.axes[side]);
   const count = Math.max(1, ...axes.map(({ groups }) => groups.length));
-  const margin = !horizontal ? HEADING : printed ? 48 : 74;
   const hasAnswer = axes.some((axis) => answerPositionOf(axis) !== null);
   const answerGap = hasAnswer ? ANSWER_GAP : 0;
-  const tokenSize = tokenSizeOf(input, count, width - margin - GAP - answerGap);
+  const tokenSize = tokenSizeOf(input, count);
   const { step } = tokenSize;
-  const query = columnOf(input, "query", tokenSize, margin);
-  const key = columnOf(input, "key", tokenSize, margin);
+  const query = columnOf(input, "query", tokenSize, HEADING);
+  const key = columnOf(input, "key", tokenSize, HEADING);
   const effects = !input.effects ? 0 : small ? 30 : 56;
   // Numbers with "<" are wider than this, but their bars leave the room beside the zero line free.
-  const effectNumbers = horizontal ? 14 : 38;
+  const effectNumbers = 38;
   const beside = effects > 0 ? effects + effectNumbers + gap : 0;
   const fixed = query.depth + key.depth + 6 * gap + beside;
-  // In a horizontal layout, bars of signed numbers extend upwards and downwards.
-  const standing = (side: Side, length: number): number =>
-    input.barSides.includes(side) ? length + (plan.stack.signed ? 30 : 0) : 0;
-  const { lines, bars } = horizontal
-    ? { lines: 230, bars: { query: standing("query", 44), key: standing("key", 58) } }
-    : divideWidth(input, fixed);
+  const { lines, bars } = divideWidth(input, fixed);
   const used = fixed + lines + bars.query + bars.key;
-  const start = horizontal ? 20 : Math.max(0, (width - used) / 2) + gap;
-  const barGap = horizontal ? gap / 2 : gap;
+  const start = Math.max(0, (width - used) / 2) + gap;
   const queryBars = start + bars.query;
-  const queryAnchor = queryBars + barGap + query.depth;
+  const queryAnchor = queryBars + gap + query.depth;
   const keyAnchor = queryAnchor + 2 * gap + lines;
-  const keyEffects = keyAnchor + key.depth + barGap;
+  const keyEffects = keyAnchor + key.depth + gap;
   const keyBars = keyEffects + beside;
-  const end = margin + count * step + answerGap;
+  const end = HEADING + count * step + answerGap;
   const axis = bars.query + bars.key > 0 ? AXIS_HEIGHT : 0;
   return {
-    horizontal,
-    // If effect bars or the tokens of a horizontal layout do not fit into `width`, the view
-    // scrolls, and a figure is wider than requested.
-    ...(horizontal
-      ? { width: Math.max(width, end + GAP), height: keyBars + bars.key + 24 }
-      : { width: effects > 0 ? Math.max(width, Math.ceil(used)) : width, height: end + 8 + axis }),
+    // If effect bars do not fit into `width`, the view scrolls, and a figure is wider than requested.
+    width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
+    height: end + 8 + axis,
     /** Distance between neighbouring tokens along the plot. */
     step,
     /** Number of tokens per label. It is more than 1 if tokens are too close to have a label each. */
-    every: !horizontal && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
+    every: step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
     query: {
       ...query,
       /** Position of the labels across the plot. */

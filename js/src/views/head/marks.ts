@@ -5,19 +5,11 @@
  * A series is the set of lines of one head, or of the mean or maximum of several heads.
  */
 
-import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
+import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { exclusionOf, pinsOf, SIDES } from "../../ui/axis";
-import { graphemes } from "../../ui/text/labels";
 import { barMarks, keyEffectMarks } from "./bars";
-import {
-  ANSWER_GAP,
-  type Column,
-  type Direction,
-  type Layout,
-  labelOf,
-  type TokenLabel,
-} from "./layout";
+import { ANSWER_GAP, type Column, type Layout, labelOf, type TokenLabel } from "./layout";
 import { focusOf, hoveredSeries, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Line } from "./lines";
 
@@ -61,11 +53,10 @@ function curves(linePlot: LinePlot, wider: number, isDrawn: (line: Line) => bool
     };
     const mark: CurvesMark = {
       kind: "curves",
-      columns: layout.horizontal ? "horizontal" : "vertical",
       color: valueColor(linePlot, series, sign),
       dashed: sign === -1,
       count: own.length,
-      ...transposed(positions, layout.horizontal),
+      ...positions,
       opacity: numbers((line) => strength(linePlot, line).opacity),
       width: numbers((line) => strength(linePlot, line).width + wider),
       meaning: (i) => {
@@ -123,7 +114,6 @@ function focusCurves(linePlot: LinePlot): Mark[] {
  * from the lines.
  */
 function boxBeside(
-  layout: Layout,
   column: Column,
   middle: number,
   /** Distance of the box from the anchor towards the lines, and its size across and along the plot. */
@@ -131,45 +121,18 @@ function boxBeside(
 ) {
   const { padding, across, along } = size;
   const x = column.side === "query" ? column.anchor + padding - across : column.anchor - padding;
-  const box = { x, y: middle - along / 2, width: across, height: along };
-  return transposed(box, layout.horizontal);
+  return { x, y: middle - along / 2, width: across, height: along };
 }
 
 /** Return the box around a label. */
-function labelBox(layout: Layout, column: Column, { middle, width, direction }: TokenLabel) {
-  const { step } = layout;
-  const { size } = column;
-  if (!layout.horizontal) {
-    const along = Math.max(12, Math.min(step, size + 9));
-    return boxBeside(layout, column, middle, { padding: 6, across: width + 12, along });
-  }
-  const [across, along] =
-    direction === "level"
-      ? [size + 10, Math.min(step - 2, width + 12)]
-      : [width + 8, Math.min(step, size + 8)];
-  return boxBeside(layout, column, middle, { padding: 4, across, along });
+function labelBox({ step }: Layout, column: Column, { middle, width }: TokenLabel) {
+  const along = Math.max(12, Math.min(step, column.size + 9));
+  return boxBeside(column, middle, { padding: 6, across: width + 12, along });
 }
 
-/** Write a text at the anchor of a column, in the given direction if the layout is horizontal. */
-function textBeside(
-  layout: Layout,
-  column: Column,
-  middle: number,
-  text: Omit<TextMark, "x" | "y">,
-  direction: Direction,
-): TextMark[] {
-  const isQuery = column.side === "query";
-  const { anchor, size } = column;
-  if (!layout.horizontal)
-    return [{ ...text, x: anchor, y: middle, align: isQuery ? "end" : "start" }];
-  if (direction === "rotated")
-    return [{ ...text, x: middle, y: anchor, align: isQuery ? "start" : "end", rotate: -90 }];
-  const lines = direction === "upright" ? graphemes(text.text) : [text.text];
-  const step = size + (direction === "upright" ? 1 : 2);
-  const first = isQuery ? anchor - (lines.length - 0.5) * step : anchor + step / 2;
-  return lines.map((line, i) => {
-    return { ...text, text: line, x: middle, y: first + i * step, align: "middle" };
-  });
+/** Write a text at the anchor of a column. */
+function textBeside(column: Column, y: number, text: Omit<TextMark, "x" | "y">): TextMark {
+  return { ...text, x: column.anchor, y, align: column.side === "query" ? "end" : "start" };
 }
 
 /** Draw the tokens of one side, with their highlights and the areas that respond to the pointer. */
@@ -204,7 +167,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const row = { y: middle - layout.step / 2, height: layout.step };
     const area = { x: Math.min(edge, end), width: Math.abs(edge - end), ...row };
     const meaning = { token: { side, index } };
-    marks.push({ kind: "rect", ...transposed(area, layout.horizontal), meaning });
+    marks.push({ kind: "rect", ...area, meaning });
     if (label.height) {
       const drawn = patchMarks(linePlot, column, { label, lit, faded, struck });
       (lit ? front : marks).push(...drawn);
@@ -215,18 +178,16 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
         fill: isMuted ? palette.muted : palette.ink,
         size: lit && layout.every > 1 ? 11 : column.size,
       };
-      front.push(...textBeside(layout, column, middle, text, label.direction));
+      front.push(textBeside(column, middle, text));
     }
   });
   return [...marks, ...front];
 }
 
 /** Draw the heading of a column. */
-function headingMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
+function headingMark({ palette }: LinePlot, column: Column): Mark {
   const look = { text: column.side, fill: palette.muted, size: 12.5 };
-  const text = { kind: "text", font: "text", ...look } as const;
-  if (!layout.horizontal) return textBeside(layout, column, 30, text, "level");
-  return textBeside(layout, column, 8, text, "level").map((mark) => ({ ...mark, align: "start" }));
+  return textBeside(column, 30, { kind: "text", font: "text", ...look });
 }
 
 /** Draw a rule and the word "answer" before the first token that the model generated. */
@@ -238,10 +199,7 @@ function answerMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
   const y = middle - layout.step / 2 - ANSWER_GAP + 5;
   const line = { kind: "line", x0: edge, y0: y, x1: barStart, y1: y, stroke: muted } as const;
   const word = { kind: "text", text: "answer", fill: muted, font: "text", size: 11.5 } as const;
-  return [
-    transposed(line, layout.horizontal),
-    ...textBeside(layout, column, y + 11, word, "rotated"),
-  ];
+  return [line, textBeside(column, y + 11, word)];
 }
 
 /** Draw everything above `backMarks`: highlighted lines, tokens, and bars. */
@@ -249,7 +207,7 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
   const columns = SIDES.map((side) => linePlot.layout[side]);
   return [
     ...focusCurves(linePlot),
-    ...columns.flatMap((column) => headingMarks(linePlot, column)),
+    ...columns.map((column) => headingMark(linePlot, column)),
     ...columns.flatMap((column) => answerMarks(linePlot, column)),
     ...columns.flatMap((column) => columnMarks(linePlot, column)),
     ...keyEffectMarks(linePlot),
@@ -267,14 +225,13 @@ function patchMarks(
   column: Column,
   look: { label: TokenLabel; lit: boolean; faded: boolean; struck: boolean },
 ): Mark[] {
-  const { layout, palette, images } = linePlot;
+  const { palette, images } = linePlot;
   const { label, lit, faded, struck } = look;
   const patch = patchOf(column.tokens, label.token);
   if (!patch || !label.height) return [];
   const grow = lit ? Math.max(1, MIN_LIT / label.height) : 1;
   const [width, height] = [label.width * grow, label.height * grow];
-  const [across, along] = layout.horizontal ? [height, width] : [width, height];
-  const box = boxBeside(layout, column, label.middle, { padding: 0, across, along });
+  const box = boxBeside(column, label.middle, { padding: 0, across: width, along: height });
   const image = images[patch.grid.image];
   const marks: Mark[] = [
     image

@@ -115,16 +115,10 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
     return at?.side === "key";
   };
   const [previous, next, toQueries, toKeys] = [move(-1), move(1), toSide("query"), toSide("key")];
-  const arrows: Shortcut[] =
-    state.orientation.value === "vertical"
-      ? [
-          ["↑ ↓", "previous, next token", { ArrowUp: previous, ArrowDown: next }],
-          ["← →", "queries, keys", { ArrowLeft: toQueries, ArrowRight: toKeys }],
-        ]
-      : [
-          ["← →", "previous, next token", { ArrowLeft: previous, ArrowRight: next }],
-          ["↑ ↓", "queries, keys", { ArrowUp: toQueries, ArrowDown: toKeys }],
-        ];
+  const arrows: Shortcut[] = [
+    ["↑ ↓", "previous, next token", { ArrowUp: previous, ArrowDown: next }],
+    ["← →", "queries, keys", { ArrowLeft: toQueries, ArrowRight: toKeys }],
+  ];
   // If numbers are signed, keys cannot be left out.
   const leavingOut: Shortcut[] = plan.value?.stack.signed
     ? []

@@ -95,14 +95,13 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
   const maximum = context.scale?.maximum(ownMaximum) ?? ownMaximum;
 
   /**
-   * Sides with room for bars. In a vertical layout of the view these are both sides, because bars
-   * that appear must not move the tokens under the pointer. In a horizontal layout, room above the
-   * queries would be a blank band, and beside an image there is little room, so it exists only while
-   * a key is pinned. A figure of a given width has room only for the bars of its pins.
+   * Sides with room for bars. In the view these are both sides, because bars that appear must not
+   * move the tokens under the pointer. Beside an image there is little room, so bars of queries have
+   * room only while a key is pinned. A figure of a given width has room only for the bars of its pins.
    */
   const barSides = computed<Side[]>(() => {
     const printed = isPrinted(context.figure);
-    const hasRoom = state.orientation.value === "vertical" && !context.image?.beside.value;
+    const hasRoom = !context.image?.beside.value;
     const drawn = loaded.value?.plan;
     const isPinned = (side: Side, index: number | null): boolean =>
       drawn !== undefined && isVisible(drawn.axes[side], index);
@@ -125,7 +124,6 @@ export function createHeadStore(context: WithImages<ViewContext<HeadState>>) {
       layout: layOut({
         ...{ plan: drawn, barSides: barSides.value, measure: measureText },
         description: record.description.value,
-        horizontal: state.orientation.value === "horizontal",
         width: context.width.value,
         effects: effects.value !== null,
         printed: isPrinted(context.figure),

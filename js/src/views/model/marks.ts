@@ -112,7 +112,6 @@ function linesOf(
   const width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(rows, columns)));
   return {
     kind: "curves",
-    columns: "vertical",
     color,
     ...(sign === -1 && { dashed: true }),
     count,

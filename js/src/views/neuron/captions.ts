@@ -10,12 +10,10 @@ import { predictingInWords } from "../../ui/generated-token/state";
 import { gateInWords, gateOf, gateText, isClosed } from "../../ui/head-grid/gates";
 import type { Hint } from "../../ui/plot/plot";
 import {
-  capital,
   counted,
   formatShare,
   formatWeight,
   lostInWords,
-  pinInWords,
   plainNumber,
   precision,
   quoted,
@@ -201,23 +199,10 @@ export function additionOf({ selection, vectors }: Table, { shown, others }: Dim
   return parts.filter(Boolean).join(" ");
 }
 
-/**
- * Return the summary for screen readers: the stack, layer, head and query, the strongest weights of
- * the query and, if a key is highlighted, the sentence below the view.
- */
+/** Return the text for screen readers: the stack, layer and head, and the sentence below the view. */
 export function summaryOf(table: Table): string {
-  const { selection, vectors, highlighted } = table;
-  const { token, queries } = selection;
-  const named = vectors.header.strongest.map(
-    ([key, weight]) => `${keyText(table, key)} ${formatWeight(weight)}`,
-  );
-  return [
-    `${stackName(selection.stack.name)}. Layer ${selection.layer}, head ${selection.head}.`,
-    pinInWords("Query", queries.text, token, predictingInWords(selection, token)),
-    named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed.",
-    ...(queryGateInWords(table) ? [`${capital(queryGateInWords(table))}.`] : []),
-    ...(highlighted ? [sentenceOf(table)] : []),
-  ].join(" ");
+  const { stack, layer, head } = table.selection;
+  return `${stackName(stack.name)}. Layer ${layer}, head ${head}. ${sentenceOf(table)}`;
 }
 
 /**

@@ -65,24 +65,18 @@ describe("the bars of signed numbers", () => {
   const changed = EVEN.map((row, query) => (query === 4 ? numbers : row.map(() => 0)));
   const stack = { measure: "difference", signed: true, maximum: 1 };
 
-  it.each(["vertical", "horizontal"] as const)(
-    "extend to both sides of an axis, in proportion to their size: %s",
-    (orientation) => {
-      const drawn = bars(plotOf({ heads: [changed], stack, orientation }));
-      // Coordinates of the two ends of a bar, which increase to the right or upwards.
-      const [near, far] =
-        orientation === "vertical"
-          ? [(bar: RectMark) => bar.x, (bar: RectMark) => bar.x + bar.width]
-          : [(bar: RectMark) => -bar.y - bar.height, (bar: RectMark) => -bar.y];
-      const of = (fill: string): RectMark[] => drawn.filter((bar) => bar.fill === fill);
-      const [above, below] = [of(palette.positive), of(palette.negative)];
-      const zero = near(above[0] as RectMark);
-      for (const bar of above) expect(near(bar)).toBeCloseTo(zero, 6);
-      for (const bar of below) expect(far(bar)).toBeCloseTo(zero, 6);
-      const longest = zero - near(below[0] as RectMark);
-      const shares = [...above, ...below].map((bar) => (far(bar) - near(bar)) / longest);
-      const expected = [0.4, 0.2, 0.3, 0.8, 0.1].map((size) => expect.closeTo(size / 0.8, 5));
-      expect(shares).toEqual(expected);
-    },
-  );
+  it("extend to both sides of an axis, in proportion to their size", () => {
+    const drawn = bars(plotOf({ heads: [changed], stack }));
+    const near = (bar: RectMark) => bar.x;
+    const far = (bar: RectMark) => bar.x + bar.width;
+    const of = (fill: string): RectMark[] => drawn.filter((bar) => bar.fill === fill);
+    const [above, below] = [of(palette.positive), of(palette.negative)];
+    const zero = near(above[0] as RectMark);
+    for (const bar of above) expect(near(bar)).toBeCloseTo(zero, 6);
+    for (const bar of below) expect(far(bar)).toBeCloseTo(zero, 6);
+    const longest = zero - near(below[0] as RectMark);
+    const shares = [...above, ...below].map((bar) => (far(bar) - near(bar)) / longest);
+    const expected = [0.4, 0.2, 0.3, 0.8, 0.1].map((size) => expect.closeTo(size / 0.8, 5));
+    expect(shares).toEqual(expected);
+  });
 });

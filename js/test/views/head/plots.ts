@@ -15,13 +15,7 @@ import {
   type Lines,
   type LinesPlan,
 } from "../../../src/views/head/lines";
-import {
-  combineOf,
-  type HeadState,
-  type LeaveOut,
-  type Plan,
-  planOf,
-} from "../../../src/views/head/state";
+import { combineOf, type LeaveOut, type Plan, planOf } from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
 import { HEAD_DEFAULTS } from "../../defaults";
 
@@ -98,7 +92,6 @@ interface PlotInput {
   heads: number[][][];
   window?: Range;
   stack?: Partial<StackDescription>;
-  orientation?: HeadState["orientation"];
   options?: Partial<LineOptions>;
   leaveOut?: LeaveOut[];
 }
@@ -108,7 +101,7 @@ export function plotOf(
   input: PlotInput,
   { token = null, key = null, ...more }: Partial<LinePlot> & Partial<Pins> = {},
 ): LinePlot {
-  const { heads, orientation = "vertical", leaveOut = [] } = input;
+  const { heads, leaveOut = [] } = input;
   const tokens = tokensOf((heads[0] ?? []).map((_, i) => `t${i}`));
   const stack = stackOf({
     ...{ query_tokens: tokens, layers: [0], heads_per_layer: [heads.length], ...input.stack },
@@ -126,7 +119,6 @@ export function plotOf(
     layout: layOut({
       ...{
         plan,
-        horizontal: orientation === "horizontal",
         width: 1000,
         barSides: ["query", "key"],
         description: null,
