@@ -47,7 +47,7 @@ export function setUpView<State extends RecordState>(
     controls: signal("full"),
     embedded: false,
     setDrawn: () => undefined,
-    oldPicture: createOldPicture(record, signal({}), signal(true), signal(true)),
+    oldPicture: createOldPicture(record, common, signal({}), signal(true), signal(true)),
     ended: controller.signal,
   };
   return { state, context, controller };

@@ -21,6 +21,7 @@ from attnviz import (
     show_head_view,
     token_effects,
 )
+from attnviz.extraction.live import extract_live
 from attnviz.views.show import nothing_displayed
 from model_types.calls.images import classifier
 from model_types.calls.judge import Call, Case
@@ -216,6 +217,10 @@ def cases() -> Iterator[Case]:
         yield Case("show_head_view", text, partial(_shown, make))
     yield Case("head_statistics", "image classification, a phone photo", _photo_statistics)
     yield Case("show_head_view", "text generation, prefix and penalty", _generating)
+    yield Case("live generation", "text generation, prefix and penalty", _live)
+    yield Case(
+        "live generation", "text generation, a chat that ends with the assistant", _live_chat
+    )
     yield Case("head_statistics", "the folder of MiniLM, 270 words", _folder_statistics)
 
 
@@ -332,6 +337,24 @@ def _generating() -> Call:
             return show_head_view(pipe, TEXT, generate=4)
 
     return Call(pipe.model, lambda: pipe(TEXT), show)
+
+
+def _live() -> Call:
+    return _live_of(generator(gpt2(), prefix="hello ", repetition_penalty=5.0), TEXT)
+
+
+def _live_chat() -> Call:
+    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the dog"}]
+    return _live_of(generator(gpt2()), chat)
+
+
+def _live_of(pipe: Any, inputs: Any) -> Call:
+    def live() -> Any:
+        return extract_live(
+            pipe, inputs, generate=4, show=lambda *_: None, is_stopped=lambda: False
+        )
+
+    return Call(pipe.model, lambda: pipe(inputs), live)
 
 
 def _folder_statistics() -> Call:

@@ -73,6 +73,7 @@ intervene: CrossEncoder, max_length
 head_effects: feature extraction, tokenize_kwargs
 what-if in a view: SentenceTransformer, max_seq_length
 show_head_view: text generation, prefix and penalty
+live generation: text generation, prefix and penalty
 """.strip().splitlines()
 
 SAID = """

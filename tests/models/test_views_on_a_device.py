@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,18 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 import attnviz as av
 from attnviz.cli import main
+from attnviz.extraction import live
+from attnviz.extraction.live import extract_live
 from attnviz.integrations import AttentionCallback, log
 from attnviz.server.base import BaseServer
 from attnviz.server.codec import decode
 from attnviz.server.protocol import Reply
+from attnviz.views.live import LiveGeneration
 from model_types.build import tiny_model
 from models.accelerator import DEVICE, PRETENDED
 from models.make_models import make_model
 from models.test_chosen_keys import MODELS as CHOOSING
+from models.test_live import until
 from models.test_training import TEXT, logged
 from models.test_training import model as small_model
 from models.test_training import tokenizer as number_tokenizer
@@ -316,6 +323,31 @@ def test_logs_of_a_device_are_those_of_the_cpu(tmp_path: Path) -> None:
     np.testing.assert_allclose(rows[1], rows[0], atol=ERROR)
     own, moved = (difference(device).heads_picture().astype(int) for device in (CPU, DEVICE))
     np.testing.assert_allclose(moved, own, atol=1 if PRETENDED else 16)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("bart", marks=pytest.mark.slow)])
+def test_a_view_of_a_generation_on_a_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view gets records while the model generates, from another thread."""
+    # Make a record after every token.
+    monkeypatch.setattr(live, "_MIN_PAUSE", 0.0)
+    monkeypatch.setattr(live, "_MAX_SHARE", math.inf)
+
+    async def run(device: torch.device) -> av.AttentionRecord:
+        model = make_model(kind).to(device)
+        extract = partial(extract_live, model, IDS, generate=5, device=None)
+        generation = LiveGeneration(extract, asyncio.get_running_loop())
+        view: Any = av.HeadView(generation.first_record())
+        generation.show_in(view)
+        await until(lambda: view._generating is None or "problem" in view._generating)
+        assert view._generating is None
+        record: av.AttentionRecord = view.record
+        return record
+
+    own, moved = (asyncio.run(run(device)) for device in (CPU, DEVICE))
+    for name in own.stacks:
+        assert devices(moved.stacks[name]) == {DEVICE}
+        for one, other in zip(moved.to_numpy(name), own.to_numpy(name), strict=True):
+            np.testing.assert_allclose(one, other, atol=ERROR)
 
 
 @pytest.mark.slow

@@ -134,6 +134,8 @@ const controls: Trait<"auto" | "full" | "compact" | "none"> = {
   kind: ["auto", "full", "compact", "none"],
 };
 
+const _generating: Trait<unknown> = { value: null };
+
 /**
  * Entries `stack`, `layer`, `head`, `pattern`, `score`, `baseline` and `num_queries`, if the view
  * opened at the head with the most distinct pattern (`attnviz.analysis.distinct_head`). Most views
@@ -526,6 +528,7 @@ export const RECORD_TRAITS = {
   key,
   theme,
   controls,
+  _generating,
   opening,
   pair,
   roles,

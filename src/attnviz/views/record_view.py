@@ -104,6 +104,10 @@ class RecordView(PositionedView):
     #: the description of the new record.
     _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
 
+    #: Progress of the generation that the view shows (see `attnviz.views.live`), or None if no
+    #: generation is running. Setting it to None stops the generation.
+    _generating = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
+
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
     pair = Choice(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
 
@@ -226,6 +230,21 @@ class RecordView(PositionedView):
             self._served = self._server()
             send = weakly(self._send_message)
             self._channel = KernelChannel(self._served, send, self._record_number)
+
+    def stop(self) -> None:
+        """Stop the generation that the view shows (``live=True``). Tokens so far are kept.
+
+        Examples
+        --------
+        >>> view = av.show_head_view(model, "the cat", generate=20, live=True)    # doctest: +SKIP
+        >>> view.stop()                                                           # doctest: +SKIP
+        """
+        self.set_trait("_generating", None)
+
+    def close(self) -> None:
+        """Stop a running generation, and remove the view from the screen and from memory."""
+        self.stop()
+        super().close()
 
     def _offered_part(self, record: AttentionRecord) -> AttentionRecord:
         """Return a record with only the layers and stacks that the view offers."""

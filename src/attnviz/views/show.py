@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -22,6 +24,7 @@ from attnviz.views.base import View
 from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
+from attnviz.views.live import LiveGeneration
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
@@ -49,6 +52,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         processor: Any = None,
         target: str | None = None,
         generate: Any = None,
+        live: bool = False,
         truncation: bool | int = False,
         part: int | None = None,
         sentence_b_start: int | None = None,
@@ -85,6 +89,11 @@ class ShowFunction(Protocol[_RecordView_co]):
         generate : int, mapping or GenerationConfig, optional
             Maximum number of tokens to generate, or arguments of the model's ``generate``. See
             `attnviz.extract`.
+        live : bool, default False
+            Whether to show the text while it is generated (with `generate`). The view opens after
+            the first token and is updated about once a second. The call does not wait for the end,
+            so the kernel can run other cells. A button and ``view.stop()`` stop the generation, and
+            tokens so far are kept. Outside a notebook, the call waits for the end.
         truncation : bool or int, default False
             Whether to cut a text that is too long for the model. A number is the maximum number of
             tokens. The view states that the text is cut.
@@ -177,6 +186,7 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
         inputs: Any = None,
         *,
         include_layers: int | Iterable[int] | None = None,
+        live: bool = False,
         **arguments: Any,
     ) -> _RecordView:
         traits = {key: value for key, value in arguments.items() if key not in of_records}
@@ -190,11 +200,17 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
         with show_progress(name):
-            record = record_of(model, inputs, **options)
+            generation = _live_generation(model, inputs, options) if live else None
+            if generation is not None:
+                record = generation.first_record()
+            else:
+                record = record_of(model, inputs, **options)
             if runs_again:
                 traits |= {name: options[name] for name in INPUT_OPTIONS if name in options}
                 traits |= {"model": model, "inputs": inputs}
             made = view(record, include_layers=include_layers, **traits)
+        if generation is not None:
+            generation.show_in(made)
         return show(made)
 
     described = _traits_of(view)
@@ -346,6 +362,32 @@ def show(view: _View) -> _View:
     folder = Path(tempfile.mkdtemp(prefix="attnviz-"))
     offer_file(view.save(folder / f"{view.file_name}.html"))
     return view
+
+
+def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> LiveGeneration | None:
+    """Check the arguments of a call with ``live=True``, and start the generation.
+
+    Return None without starting it if no event loop of a kernel is running, as in a script.
+    """
+    arguments = given_arguments(ShowFunction.__call__, options)
+    if "generate" not in arguments:
+        raise ValueError(
+            "live=True needs generate=, which is missing. Pass a number of tokens, for example "
+            "generate=40."
+        )
+    if not _runs_again(model) or inputs is None:
+        raise TypeError("live=True needs a model and inputs, the prompt that the model continues.")
+    unused = {"words", "outputs", "spool", "target", "tokens", "sentence_b_start"} & set(arguments)
+    refuse_arguments(sorted(unused), "live=True shows a text while the model generates it")
+    if ipython_cell() is None:
+        return None
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    from attnviz.extraction.live import extract_live
+
+    return LiveGeneration(partial(extract_live, model, inputs, **arguments), loop)
 
 
 def record_of(

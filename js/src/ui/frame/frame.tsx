@@ -25,9 +25,9 @@ import { BY_PIN, changedMark, embeddedInWords, orderLabel, stackName } from "../
 import type { RecordContext, ViewContext } from "../view/define-view";
 import { atLayer, baseName, firstSiblings, layerText } from "../view/model-layers";
 import { openingInWords } from "../view/opening";
-import type { RecordState, Selection } from "../view/record";
+import { isGenerating, type RecordState, type Selection } from "../view/record";
 import { assign } from "../view/state";
-import { ExportProgress, Passing, Standing } from "./messages";
+import { ExportProgress, GenerationProgress, Passing, Standing } from "./messages";
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
@@ -163,6 +163,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
           {!compact && notes}
           <Standing {...context} />
           {record.job.value && <ExportProgress job={record.job.value} />}
+          {BUNDLE_FOR !== "page" && <GenerationProgress generating={common._generating} />}
         </>
       )}
       {selection &&
@@ -183,8 +184,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       {classes}
       {/* With this key, Preact keeps the elements of the plot when the controls above it change. */}
       <Fragment key="body">
-        {/* Screen readers read the summary when it changes. */}
-        <p class="av-unseen av-summary" aria-live="polite">
+        {/* Screen readers read the summary when it changes, except while tokens are generated. */}
+        <p class="av-unseen av-summary" aria-live={isGenerating(common) ? "off" : "polite"}>
           {props.summary}
         </p>
         <OfferedFilePlace offered={context.offered} />

@@ -1,10 +1,11 @@
 /** Messages of a frame: errors, a kernel that does not answer, and the progress of long work. */
 
+import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Connection } from "../../client/transport";
 import { laterInWords } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
-import type { Job } from "../view/record";
+import type { Generating, Job } from "../view/record";
 
 const STANDS: { [connection in Connection & string]?: string } = {
   unanswered: "The kernel does not answer. It is busy or gone.",
@@ -98,6 +99,39 @@ export function ExportProgress({ job }: { job: Job }) {
     <Message class="av-job" button={{ text: "Cancel", title, press: job.cancel }}>
       <progress aria-label="Progress of the page" {...(job.done !== null && { value: job.done })} />
       <span>{job.text}</span>
+    </Message>
+  );
+}
+
+/**
+ * Render the progress of a text generation, with a button that stops it. After a failure, render
+ * the error, without a button.
+ */
+export function GenerationProgress({ generating }: { generating: Signal<Generating | null> }) {
+  if (!generating.value) return null;
+  const { came, most, problem } = generating.value;
+  const failed = problem !== undefined;
+  const text = failed
+    ? `The generation failed after ${came} tokens: ${problem}`
+    : `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
+  const stop = (): void => {
+    generating.value = null;
+  };
+  const title = "Stop generating. Tokens so far are kept.";
+  return (
+    <Message
+      class={`av-job av-generating${failed ? " av-error" : ""}`}
+      button={!failed && { text: "Stop", title, press: stop }}
+    >
+      {!failed && (
+        <progress aria-label="Produced tokens" {...(most !== null && { value: came, max: most })} />
+      )}
+      {/* Screen readers would read this text again after every token. They read the text below
+         instead, which changes only when the generation fails. */}
+      <span aria-hidden={!failed}>{text}</span>
+      <span class="av-unseen" aria-live="polite">
+        {failed ? text : "Generating."}
+      </span>
     </Message>
   );
 }

@@ -11,7 +11,7 @@ import { bound, StepSlider, Switch } from "../controls/fields";
 import { formatProbability, quotedAt } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import { baseName } from "../view/model-layers";
-import type { RecordState, RecordStore } from "../view/record";
+import { isGenerating, type RecordState, type RecordStore } from "../view/record";
 import { assign } from "../view/state";
 
 /**
@@ -74,7 +74,11 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
             <b class="av-generated-token">{isolated(tokenText(prediction.token.text))}</b>
             {asQuery ? ` as query, predicted with ${probability}` : ` (${probability})`}
             {prediction.row === null && (
-              <span class="av-muted"> · the model never read it, so it is not a query</span>
+              <span class="av-muted">
+                {isGenerating(context.common)
+                  ? " · the model reads it next"
+                  : " · the model never read it, so it is not a query"}
+              </span>
             )}
           </p>
           <Candidates of={withProduced(prediction)} chosen={prediction.token} />

@@ -255,6 +255,7 @@ function open<S extends RecordState>(
     },
     oldPicture: createOldPicture(
       record,
+      common,
       choicesOf(definition, state),
       computed(() => drawn.value !== null),
       keepsPicture,

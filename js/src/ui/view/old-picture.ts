@@ -5,8 +5,8 @@
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { RecordStore } from "./record";
-import { same } from "./state";
+import { isGenerating, type RecordState, type RecordStore } from "./record";
+import { type Signals, same } from "./state";
 
 /**
  * Track what the picture of a view shows.
@@ -18,6 +18,7 @@ import { same } from "./state";
  */
 export function createOldPicture(
   record: Pick<RecordStore, "selection" | "loading" | "live">,
+  state: Signals<RecordState>,
   traits: ReadonlySignal<object>,
   drawn: ReadonlySignal<boolean>,
   keeps: ReadonlySignal<boolean>,
@@ -42,6 +43,7 @@ export function createOldPicture(
       loading.value &&
       (keeps.value || record.loading.value) &&
       shown.value !== null &&
+      !isGenerating(state) &&
       !same(shown.value, now.value),
   );
   return {

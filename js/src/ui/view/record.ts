@@ -19,6 +19,24 @@ import { baseName, layersOf, type ModelLayer, siblingsOf } from "./model-layers"
 import type { Opening } from "./opening";
 import { type Declared, follow, type Signals } from "./state";
 
+/** State of a text generation that is running or has failed. */
+export interface Generating {
+  /** Number of tokens produced so far. */
+  came: number;
+  /**
+   * Maximum number of tokens to produce, or null if only the length of prompt plus generated text
+   * is limited.
+   */
+  most: number | null;
+  /** Message of the error that ended the generation. Undefined while the generation is running. */
+  problem?: string;
+}
+
+export function isGenerating(state: Signals<RecordState>): boolean {
+  const now = state._generating.value;
+  return now !== null && now.problem === undefined;
+}
+
 /**
  * Form of the controls. "full" shows all controls in rows. "compact" shows layer and heads in one
  * row, and the other controls in a box, which a button opens. "none" shows no controls.
@@ -27,6 +45,7 @@ export type ControlsForm = "full" | "compact" | "none";
 
 /** State that all views have. A view that lacks a trait in Python has its default. */
 export type RecordState = StateOf<typeof RECORD_TRAITS> & {
+  _generating: Generating | null;
   opening: Opening | null;
 };
 

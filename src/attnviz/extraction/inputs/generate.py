@@ -188,6 +188,7 @@ def generate_text(
     settings: GenerationSettings,
     *,
     watch: Callable[[Cleanup], None] | None = None,
+    on_token: Callable[[Generated], bool] | None = None,
 ) -> Generated:
     """Generate text for one example without padding, with the model in evaluation mode.
 
@@ -202,6 +203,9 @@ def generate_text(
     watch : callable, optional
         Function that changes or observes the model. It is called before the generation with a
         `Cleanup`, to which it adds functions that are called after the generation.
+    on_token : callable, optional
+        Function that is called after each token with the text so far. The generation ends if the
+        function returns True. The function may run the model. In beam search, it is never called.
 
     Raises
     ------
@@ -224,7 +228,7 @@ def generate_text(
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
     processors = LogitsProcessorList(options.pop("logits_processor", None) or [])
     with Cleanup() as undo, undo:
-        watcher = _Watcher(loaded, settings, prompt)
+        watcher = _Watcher(loaded, settings, prompt, on_token)
         evaluate(modules_of(model), undo)
         if settings.quiet:
             # Lower the model's `min_length` if it exceeds the maximum length, because transformers
@@ -302,9 +306,11 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         loaded: Loaded,
         settings: GenerationSettings,
         prompt: torch.Tensor | None,
+        on_token: Callable[[Generated], bool] | None,
     ) -> None:
         self._loaded = loaded
         self._settings = settings
+        self._on_token = on_token
         # Ids with which the model starts, (tokens,), on the CPU.
         self._start: torch.Tensor | None = None
         # Whether the model reads the prompt as embeddings, or None before the first step. Then
@@ -340,13 +346,22 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         return scores
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
-        """Report the progress. Return False for each row of ids: the generation does not end."""
+        """Return for each row of ids whether the generation ends.
+
+        If there is one row, `on_token` is called with the text so far, and decides whether the
+        generation ends. Otherwise, or if `on_token` is None, this criterion does not end the
+        generation.
+        """
         if self._start is not None:
             num_initial = 0 if self._embedded else len(self._start)
             longest = self._settings.max_tokens(len(self._start)) - len(self._start)
             # No job generates text, so no job pauses here while the model is changed.
             report("tokens", input_ids.shape[1] - num_initial, longest, "token")
-        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+        stop = False
+        if self._on_token is not None and input_ids.shape[0] == 1:
+            generated = self.generated(input_ids[0])
+            stop = generated is not None and self._on_token(generated)
+        return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
 
     def generated(self, ids: torch.Tensor) -> Generated | None:
         """Return the text whose ids `generate` returned, (tokens,), or None if it is empty.
