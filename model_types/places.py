@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from model_types.inputs import Inputs, fitted, placeholder
 from model_types.reference import draw_the_same, run
 from model_types.shrink import merged
 
-_PATCH = re.compile(r"(?:(\d+): )?(\d+),(\d+)")
+_PATCH = re.compile(r"(?:(\d+): )?(small )?(\d+),(\d+)")
 _STEPS = re.compile(r"(?:x(\d+) )?(\d+)(?:-(\d+))?")
 _TIME = re.compile(r"(?:(\d+): )?(\d+\.\d+)s")
 # Part of the notes on tokens without a place.
@@ -149,6 +149,9 @@ class _Trial:
         Processor that made the inputs.
     local : bool
         Whether a part can be changed, and not only all.
+    sides : str
+        Pattern of the names of the sides that are probed. Images of packed tokens are numbered in
+        these, and tiles in the vision encoder.
     """
 
     label: str
@@ -158,6 +161,7 @@ class _Trial:
     steps: int | None = None
     processor: Any = None
     local: bool = True
+    sides: str = ""
 
 
 # Share of a height, a width or a duration: where it starts and ends, from 0 to 1.
@@ -229,6 +233,8 @@ def _probe(model: PreTrainedModel, trial: _Trial, *, first: bool) -> dict[str, s
     noted = any(_NO_PLACE.search(note) for note in moves.record.notes)
     results = {}
     for side, tokens in _sides(moves.record).items():
+        if not re.match(trial.sides, side):
+            continue
         special = torch.tensor(tokens.special)
         of_media = (moves.of(side) > moves.smallest(side)) & ~special
         marks = _placeholders(model, trial.inputs, len(tokens))
@@ -264,7 +270,11 @@ def _wrong(
     of_media: torch.Tensor,
 ) -> str:
     """Change the place of a token. Return "" if this token moves most, else what moves."""
-    measured = moves.of(side, parts[token]).masked_fill(~of_media, 0.0)
+    # An image may have tokens of a small picture, too. Compare those of one picture.
+    names = _sides(moves.record)[side].text
+    is_small = torch.tensor(["small" in name for name in names])
+    others = ~of_media | (is_small != is_small[token])
+    measured = moves.of(side, parts[token]).masked_fill(others, 0.0)
     if not bool((measured > 0).any()):
         return ""
     # Tokens differ in how much they move if all changes, so also try to divide by this.
@@ -277,7 +287,6 @@ def _wrong(
     ]
     if len(mosts) < 2:
         return ""
-    names = _sides(moves.record)[side].text
     return f"{names[mosts[0]]} moves and not {names[token]}"
 
 
@@ -408,19 +417,22 @@ def _parts(tokens: Tokens, trial: _Trial) -> list[Any]:
             for match in steps
         ]
     cells = [
-        None if match is None else (int(match[1] or 1) - 1, int(match[2]), int(match[3]))
+        None
+        if match is None
+        else ((int(match[1] or 1) - 1, match[2]), int(match[3]), int(match[4]))
         for match in map(_PATCH.fullmatch, tokens.text)
     ]
-    sizes: dict[int, tuple[int, int]] = {}
+    # The small picture and the joined tiles of an image are both the whole image.
+    sizes: dict[tuple[int, str | None], tuple[int, int]] = {}
     for image, row, column in filter(None, cells):
         rows, columns = sizes.get(image, (0, 0))
         sizes[image] = (max(rows, row + 1), max(columns, column + 1))
-    count = max(sizes, default=0) + 1
+    count = max((image for image, _ in sizes), default=0) + 1
     return [
         None
         if cell is None
         else (
-            (cell[0] / count, (cell[0] + 1) / count),
+            (cell[0][0] / count, (cell[0][0] + 1) / count),
             (cell[1] / sizes[cell[0]][0], (cell[1] + 1) / sizes[cell[0]][0]),
             (cell[2] / sizes[cell[0]][1], (cell[2] + 1) / sizes[cell[0]][1]),
         )
@@ -510,6 +522,11 @@ def _known_trials(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
         yield from _of_image_processor(model, inputs)
     elif pixels is not None and inputs[pixels].dim() >= 4:
         yield from _of_pixels(model, inputs, pixels)
+        if "image_sizes" in inputs and hasattr(model.config, "image_grid_pinpoints"):
+            yield from (
+                replace(trial, sides="(?!vision|pooling)")
+                for trial in _of_image_processor(model, inputs)
+            )
     if sound is not None:
         yield from _of_sound(model, inputs)
     if any(name in inputs for name in _SERIES):
@@ -579,7 +596,10 @@ def _of_pixels(model: PreTrainedModel, inputs: Inputs, name: str) -> Iterator[_T
         accepted = _accepted(model, lambda: inputs | more)  # noqa: B023
         if accepted is None:
             continue
-        yield _Trial(label, accepted, _changer(accepted, name))
+        packs = "image_sizes" in inputs and pixels.dim() == 5
+        yield _Trial(
+            label, accepted, _changer(accepted, name), sides="vision|pooling" if packs else ""
+        )
 
 
 def _changer(inputs: Inputs, name: str) -> Any:
@@ -636,6 +656,18 @@ def _processor_settings(config: Any, maker: Any, inputs: Inputs) -> dict[str, An
     frames = None
     if pixels is not None and isinstance(patch, int) and pixels.dim() <= 3:
         frames = pixels.shape[-1] // (3 * patch * patch) or None
+    tile = getattr(vision, "image_size", None)
+    pinpoints = getattr(config, "image_grid_pinpoints", None)
+    tiles = (
+        {}
+        if pinpoints is None
+        else {
+            "image_grid_pinpoints": pinpoints,
+            "size": {"height": tile, "width": tile},
+            "crop_size": {"height": tile, "width": tile},
+            "do_resize": True,
+        }
+    )
     settings = {
         "patch_size": patch,
         "merge_size": merge,
@@ -647,6 +679,7 @@ def _processor_settings(config: Any, maker: Any, inputs: Inputs) -> dict[str, An
         "max_patches": 64,
         "slice_mode": False,
         "small_image_upsize": "never",
+        **tiles,
     }
     return {
         name: value

@@ -16,6 +16,7 @@ import transformers
 
 from attnviz import extract
 from attnviz.extraction.tokens import patches
+from attnviz.record import PatchGrid
 from model_types.build import tiny_model
 from model_types.cases import Case, override_of
 from model_types.inputs import find_inputs
@@ -62,6 +63,10 @@ def made(model_type: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "time_series_transformer",
         "timesfm",
         "timesfm2_5",
+        "llava_next",
+        "llava_next_video",
+        "llava_onevision",
+        "mistral3",
     ],
 )
 def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> None:
@@ -72,8 +77,6 @@ def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> 
 @pytest.mark.parametrize(
     ("model_type", "result"),
     [
-        ("llava_next", "in part"),
-        ("llava_onevision", "in part"),
         ("granite4_vision", "in part"),
         ("hunyuan_vl", "in part"),
         ("minicpmv4_6_vision", "in part"),
@@ -140,6 +143,74 @@ def test_patches_side_by_side_in_one_row() -> None:
     assert (rows, columns) == (4, 6)
     assert (tokens.grids[0].rows, tokens.grids[0].columns) == (rows, columns)
     assert np.abs(record.images[0].astype(int) - image).max() <= 1
+
+
+@pytest.mark.parametrize("tiles", [[32, 64], [64, 64]])
+def test_tiles_of_an_image_are_joined_without_padding(tiles: list[int]) -> None:
+    """The image is twice as wide as it is high, and is padded above and below to a square."""
+    override = override_of(Case("llava_next"))
+    config = override["config"] | {"image_grid_pinpoints": [tiles]}
+    model = tiny_model("llava_next", override["class"], config)
+    processor = transformers.LlavaNextImageProcessorPil(
+        size={"height": 32, "width": 32},
+        crop_size={"height": 32, "width": 32},
+        image_grid_pinpoints=[tiles],
+    )
+    image = picture(32, 64)
+    encoded = processor(images=image, return_tensors="pt")
+    inputs = {name: encoded[name] for name in ("pixel_values", "image_sizes")}
+    # A small picture of 4 x 4 patches, and 4 x 8 patches with a token after each row.
+    placeholder = model.config.image_token_id
+    inputs["input_ids"] = torch.tensor([[5, *[placeholder] * (16 + 4 * 9), 6]])
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    record = extract(model, inputs, processor=processor)
+    small, joined = record.stacks["self"].query_tokens.grids
+    assert (small.start, small.rows, small.columns, small.gap) == (1, 4, 4, 0)
+    assert (joined.start, joined.rows, joined.columns, joined.gap) == (17, 4, 8, 1)
+    assert record.stacks["self"].query_tokens.text[16:26] == (
+        "small 3,3",
+        *(f"0,{column}" for column in range(8)),
+        "[newline]",
+    )
+    # The joined tiles without padding are the image.
+    assert joined.image is not None
+    assert np.abs(record.images[joined.image].astype(int) - image).max() <= 1
+
+
+def test_joined_tiles_that_the_model_shrinks() -> None:
+    """LLaVA-OneVision shrinks 16 x 16 patches of 16 tiles to as many as four tiles have."""
+    override = override_of(Case("llava_onevision"))
+    config = override["config"] | {
+        "image_grid_pinpoints": [[128, 128]],
+        "vision_aspect_ratio": "anyres_max_4",
+    }
+    model = tiny_model("llava_onevision", override["class"], config)
+    # A small picture and 16 tiles: 4 x 4 patches, and 8 x 8 patches with a token after each row.
+    pixels = torch.randn(1, 17, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[5, *[model.config.image_token_id] * (16 + 8 * 9), 6]])
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": pixels,
+        "image_sizes": torch.tensor([[128, 128]]),
+    }
+    assert places_of("llava_onevision", model, inputs, override) == ("whole", "")
+    grids = extract(model, inputs).stacks["self"].query_tokens.grids
+    assert [(grid.rows, grid.columns) for grid in grids] == [(4, 4), (8, 8)]
+
+
+def test_rows_of_patches_with_a_token_after_each_row() -> None:
+    """Pixtral's processor puts a break after each row of patches in the text of Mistral 3."""
+    model, inputs, _ = made("mistral3")
+    image = model.config.image_token_id
+    ids = [5, image, image, 7, image, image, 8]
+    inputs["input_ids"] = torch.tensor([ids])
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    tokens = extract(model, inputs).stacks["self"].query_tokens
+    assert tokens.grids == (PatchGrid(0, start=1, rows=2, columns=2, gap=1),)
+    assert [tokens.text[position] for position in tokens.grids[0].positions] == [
+        *("0,0", "0,1", "1,0", "1,1")
+    ]
 
 
 def test_seconds_of_a_model_that_joins_frames() -> None:

@@ -31,6 +31,7 @@ from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
+from attnviz.extraction.tokens.packing import PackedImage, watch_packing
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
@@ -42,11 +43,15 @@ TRAINING_NOTE = (
 
 @dataclass
 class Forward:
-    """Outputs of a model, the captured attention, and the notes for the reader of the record."""
+    """Outputs of a model, the captured attention, and the notes for the reader of the record.
+
+    `packed` has the images that the model packed (see `attnviz.extraction.tokens.packing`).
+    """
 
     collector: Collector
     outputs: Any
     notes: list[str]
+    packed: list[PackedImage]
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
@@ -134,6 +139,7 @@ def _watched_forward(
         # be captured.
         run_uncompiled(modules, undo)
         collector.watch(undo, observe)
+        packed = watch_packing(model, undo)
         outputs = model(**arguments)
         collector.check.finish()
     for name, is_compared in collector.check.foreign.items():
@@ -144,7 +150,7 @@ def _watched_forward(
         )
     precision = _precision_note(model, collector)
     notes += [precision] if precision else []
-    return Forward(collector, outputs, notes)
+    return Forward(collector, outputs, notes, packed)
 
 
 def _eval_frame() -> Any:

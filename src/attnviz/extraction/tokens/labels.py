@@ -37,6 +37,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.tokens.arrange import arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes, with_sound_runs
+from attnviz.extraction.tokens.packing import PackedImage, with_packed_images
 from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
@@ -68,8 +69,9 @@ _UNKNOWN = "attnviz does not know which part each of them stands for"
 class RecordTokens:
     """Tokens and pictures for the records of a forward.
 
-    `batch` has the inputs of the forward, and `stacks` the captured layers. Layers of an image
-    encoder are changed in place: their patches are sorted row by row if their order is known.
+    `batch` has the inputs of the forward, `stacks` the captured layers, and `packed` the images
+    whose tokens the model packed. Layers of an image encoder are changed in place: their patches
+    are sorted row by row if their order is known.
 
     Attributes
     ----------
@@ -77,7 +79,13 @@ class RecordTokens:
         Notes for the reader on how the pictures were rebuilt.
     """
 
-    def __init__(self, loaded: Loaded, batch: Batch, stacks: Mapping[str, StackLayers]) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        batch: Batch,
+        stacks: Mapping[str, StackLayers],
+        packed: Sequence[PackedImage] = (),
+    ) -> None:
         self._model: Any = loaded.model
         self._processor = loaded.processor if batch.processor is None else batch.processor
         self._batch = batch
@@ -99,11 +107,32 @@ class RecordTokens:
             options=batch.processor_options,
             block=block,
         )
+        # Images whose tiles the model joined.
+        self._packed = list(packed) if batch.size == 1 else []
+        if self._packed:
+            self._image_sizes = None
+            self._pictures = list(self._tiles(self._pictures))
         # Number of pictures of each example. All examples have the same number.
         self._num_pictures, remainder = divmod(len(self._pictures), batch.size)
         if remainder:
             # Show no pictures, because it is unclear which pictures belong to which example.
             self._num_pictures = 0
+
+    def _tiles(self, pictures: Sequence[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
+        """Yield the pictures of packed images without those that only fill up a batch."""
+        given = len(pictures) // len(self._packed)
+        start = 0
+        for image in self._packed:
+            yield from pictures[start : start + image.num_tiles]
+            is_padded = self._batch.arguments["pixel_values"].dim() == 5
+            start += given if is_padded else image.num_tiles
+
+    def _joined_pictures(self) -> Iterator[NDArray[np.uint8]]:
+        start = 0
+        for image in self._packed:
+            if image.num_tiles > 1:
+                yield image.joined_picture(self._pictures[start : start + image.num_tiles])
+            start += image.num_tiles
 
     def pictures(self, index: int) -> list[NDArray[np.uint8]]:
         """Return the pictures of an example, uint8 (height, width, 3).
@@ -112,7 +141,7 @@ class RecordTokens:
         """
         images = self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
         if self._image_sizes is None:
-            return images
+            return images + list(self._joined_pictures() if images else ())
         sizes = zip(images, self._image_sizes, strict=False)
         return [image[:height, :width] for image, (height, width) in sizes]
 
@@ -315,6 +344,9 @@ class RecordTokens:
         config = self._model.config
         runs = runs_of(tokens, config, IMAGE_TOKEN_IDS)
         if runs:
+            packed = with_packed_images(tokens, runs, self._packed)
+            if packed is not None and self._num_pictures:
+                return packed
             tokens = with_image_runs(tokens, runs, self._shapes(index, named))
             # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
             grids = (grid for grid in tokens.pictured if (grid.image or 0) < self._num_pictures)

@@ -256,10 +256,10 @@ def with_image_runs(
     `runs` has the positions of these tokens (see `runs_of`). `shapes` has the number of rows and
     columns of patches of each image, or is None if unknown. A token is assumed to stand for a block
     of n x n patches, with the same n in all images. If such an n gives the number of tokens in
-    `runs`, tokens are named by row and column as in `grid_tokens`, and each image whose tokens are
-    consecutive gets a `PatchGrid`. If no n fits, or if `shapes` is None, all tokens of the first
-    run are named ``image 1``, all tokens of the second run ``image 2``, and so on. If `runs` is
-    empty, return `tokens` itself.
+    `runs`, tokens are named by row and column as in `grid_tokens`, and each image whose rows are at
+    equal distances gets a `PatchGrid`. If no n fits, or if `shapes` is None, all tokens of the
+    first run are named ``image 1``, all tokens of the second run ``image 2``, and so on. If `runs`
+    is empty, return `tokens` itself.
 
     Examples
     --------
@@ -278,10 +278,11 @@ def with_image_runs(
     for number, (rows, columns) in enumerate(coarser):
         image_run = positions[start : start + rows * columns]
         start += rows * columns
-        # Some models put another token after each row of patches. Then the tokens of the image are
-        # not consecutive, and the image gets no grid.
-        if image_run[-1] - image_run[0] == len(image_run) - 1:
-            grids.append(PatchGrid(number, image_run[0], rows, columns))
+        # Some models put another token after each row of patches.
+        gap = image_run[columns] - image_run[columns - 1] - 1 if rows > 1 else 0
+        grid = PatchGrid(number, image_run[0], rows, columns, gap=gap)
+        if grid.positions == tuple(image_run):
+            grids.append(grid)
     return replace(renamed(tokens, runs, "image", _cell_names(coarser)), grids=tuple(grids))
 
 
