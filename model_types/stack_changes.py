@@ -29,7 +29,7 @@ from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.changes import Change, identity_of, plan_of
 from attnviz.interventions.example import Example
-from attnviz.interventions.projection import head_norms, projections_of
+from attnviz.interventions.output_projection import head_norms, projections_of
 from attnviz.interventions.runner import module_runs_of
 from attnviz.record.record import AttentionRecord
 from model_types.reference import draw_the_same

@@ -38,8 +38,7 @@ from attnviz.views.dashboard import Dashboard
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head import MAX_DEFAULT_HEADS, HeadView
-from attnviz.views.head_order import HeadOrder
-from attnviz.views.head_roles import HeadRoles
+from attnviz.views.head_order import HeadOrder, HeadRoles
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import comm
 from comm.base_comm import BaseComm
 
-from attnviz.views import widget_code
+from attnviz.views import widget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +186,7 @@ class VSCode:
         made = type("PageCommHere", (PageComm,), {"sent": self.sent})
         self._create_comm, comm.create_comm = comm.create_comm, made
         # The page belongs to another kernel, which has not sent the code of views yet.
-        widget_code._shared.clear()
+        widget._shared.clear()
         return self
 
     def __exit__(

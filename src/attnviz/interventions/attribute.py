@@ -27,7 +27,7 @@ from attnviz.interventions.changes import StackLayer
 from attnviz.interventions.direct import direct_gradients
 from attnviz.interventions.example import Example
 from attnviz.interventions.gradients import followed, gradients, mean_gradients
-from attnviz.interventions.projection import head_norms
+from attnviz.interventions.output_projection import head_norms
 from attnviz.interventions.runner import Runner
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derive_record

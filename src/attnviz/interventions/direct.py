@@ -20,7 +20,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.hooks import hook
 from attnviz.interventions.attributed import HeadVectors
 from attnviz.interventions.gradients import vectors_of
-from attnviz.interventions.projection import projections_of
+from attnviz.interventions.output_projection import projections_of
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup
 

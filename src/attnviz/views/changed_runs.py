@@ -40,11 +40,10 @@ from attnviz.interventions.changes import (
     identity_of,
     label_of,
 )
-from attnviz.interventions.effect import Effect, effect_of, share_of
+from attnviz.interventions.effect import Effect, SameChanges, effect_of, share_of
 from attnviz.interventions.example import Example
 from attnviz.interventions.intervene import ChangedRecord, changed_record, changed_stacks
-from attnviz.interventions.projection import ProjectedValues
-from attnviz.interventions.rank import SameChanges
+from attnviz.interventions.output_projection import ProjectedValues
 from attnviz.interventions.runner import Runner
 from attnviz.record.difference import difference_stack
 from attnviz.record.record import AttentionRecord

@@ -20,9 +20,9 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import only_position
 from attnviz.server.description import default_top_k
 from attnviz.utils.filenames import file_stem
-from attnviz.views.heat_map import HeatMap
 from attnviz.views.position import with_layers
 from attnviz.views.record_view import RecordView
+from attnviz.views.token_windows import HeatMap
 from attnviz.views.trait_types import Choice, Finite, Index, as_trait_errors
 
 if TYPE_CHECKING:

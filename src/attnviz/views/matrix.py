@@ -8,7 +8,7 @@ from attnviz.server.weights import Combine
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.heat_map import HeatMap
+from attnviz.views.token_windows import HeatMap
 from attnviz.views.what_if import WhatIf
 
 

@@ -12,7 +12,7 @@ from attnviz.utils.arguments import existing_number, existing_numbers
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
-from attnviz.views.heat_map import HeatMap
+from attnviz.views.token_windows import HeatMap
 from attnviz.views.trait_types import Choice, as_trait_errors
 from attnviz.views.what_if import WhatIf
 

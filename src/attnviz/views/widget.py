@@ -5,21 +5,23 @@ The overrides of internals of ipywidgets, anywidget and traitlets are in this mo
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sys
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
 import ipywidgets
 import traitlets
 
+from attnviz.pages.html import bundle, packed_bundle
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
 from attnviz.utils.host import has_kernel, in_marimo
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
-from attnviz.views.widget_code import WidgetCode, loader, shared_code
 
 # Names of the traits that a page needs to create a widget without a kernel. These are the traits
 # that every displayed widget shares with the browser, such as `layout`. Only `_view_count` is not
@@ -49,6 +51,68 @@ def _to_browser(value: None, widget: ServedWidget) -> Mapping[str, Any] | None:
     """
     del value
     return widget._describe_now() if widget._is_opening else None
+
+
+# Template of the JavaScript module of a view's widget. The module loads the bundle and runs it.
+_LOADER = Path(__file__).with_name("widget.js")
+
+
+class WidgetCode(ipywidgets.Widget):  # type: ignore[misc]
+    """Invisible widget that holds a bundle.
+
+    All views with this bundle refer to the widget. Therefore a browser gets the bundle once, and a
+    saved notebook contains it once.
+
+    Attributes
+    ----------
+    code : str
+        Bundle of JavaScript, deflated and in base64.
+    """
+
+    code = traitlets.Unicode().tag(sync=True)
+
+    def set_state(self, sync_data: dict[str, object]) -> None:
+        """Ignore the values, because the browser must not change the code."""
+
+
+# Widget that holds each bundle, by the name of the bundle.
+_shared: dict[str, WidgetCode] = {}
+
+
+def shared_code(name: str) -> WidgetCode | str:
+    """Return the widget that holds a bundle. In marimo, return the packed bundle itself.
+
+    In some versions of marimo, a widget cannot refer to another widget.
+    """
+    code = packed_bundle(name)
+    if in_marimo():
+        return code
+    shared = _shared.get(name)
+    # Create a new widget if the bundle was built again, or if the widget was closed, for example
+    # by `ipywidgets.Widget.close_all`.
+    if shared is None or shared.code != code or shared.comm is None:
+        shared = _shared[name] = WidgetCode(code=code)
+    return shared
+
+
+@cache
+def _loader(code: str, view: str) -> str:
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    text = _LOADER.read_text(encoding="utf-8")
+    return text.replace("HASH", digest).replace("VIEW", view)
+
+
+def loader(name: str, view: str) -> str:
+    """Return the JavaScript module of a view's widget.
+
+    Parameters
+    ----------
+    name : str
+        Name of the bundle that contains the view.
+    view : str
+        Name of the view, such as ``"head"``.
+    """
+    return _loader(bundle(name), view)
 
 
 class ServedWidget(anywidget.AnyWidget):

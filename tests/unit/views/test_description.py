@@ -100,6 +100,6 @@ def test_the_code_is_one_widget_for_all_views_of_records() -> None:
 
 
 def test_in_marimo_each_view_contains_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.views.widget_code.in_marimo", lambda: True)
+    monkeypatch.setattr("attnviz.views.widget.in_marimo", lambda: True)
     state = av.HeadView(given_record()).get_state(["_code"])
     assert state == {"_code": packed_bundle("records")}
