@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -556,18 +554,6 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     # The browser can also request an HTML page of the changed run.
     request = {"part": 0, "state": {**view.state, "changes": as_json(EDGE), "run": "after"}}
     assert reply_of(view, "page", request).header["parts"] == 1
-
-
-def test_a_page_of_a_changed_run_knows_the_file_of_its_record(
-    decoder: tuple[Any, Any], view: av.HeadView, tmp_path: Path
-) -> None:
-    model, tokenizer = decoder
-    path = view.record.save(tmp_path / "x.safetensors")
-    view = av.HeadView(av.load(path), model=model, inputs=TEXT, tokenizer=tokenizer)
-    view.changes = [HEAD]
-    os.truncate(path, 1000)
-    with pytest.raises(OSError, match="was truncated after the record was loaded from it"):
-        view.save(tmp_path / "page.html")
 
 
 def test_a_changed_record_needs_changes_and_a_model(view: av.HeadView) -> None:

@@ -498,10 +498,7 @@ class Comparison:
         images: Sequence[NDArray[np.uint8]],
     ) -> AttentionRecord:
         notes = dict.fromkeys(note for member in self.members for note in member.notes)
-        record = AttentionRecord(stacks, model=title, notes=list(notes), images=images)
-        files = dict.fromkeys(file for member in self.members for file in member.mapped_files)
-        record.mapped_files = tuple(files)
-        return record
+        return AttentionRecord(stacks, model=title, notes=list(notes), images=images)
 
     def _common_queries(self, stack: str, max_queries: int | None) -> NDArray[np.int64]:
         alignment = self._sides(stack).queries

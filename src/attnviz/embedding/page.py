@@ -29,7 +29,6 @@ from attnviz.pages.html import check_size_without_data, document
 from attnviz.pages.limits import check_top_keys, format_megabytes
 from attnviz.pages.picture import SIDES, Cells, draw_grid
 from attnviz.pages.recorded import recorded, recorded_json
-from attnviz.record.storage.mapped import check_mapped
 from attnviz.utils.arguments import format_named
 from attnviz.utils.progress import part_of, report, show_progress
 from attnviz.utils.threads import torch_threads
@@ -91,7 +90,6 @@ def make_embedding_page(
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
-    check_mapped({file for record in corpus.records for file in record.mapped_files})
     bare = check_size_without_data(corpus.model, "embedding", state, max_bytes)
     if max_bytes is not None:
         least = bare + round(_MIN_SHARE * _uncompressed(corpus, top_keys))

@@ -482,6 +482,5 @@ def changed_record(
         images=record.images,
         classes=record.classes,
     )
-    made.mapped_files = record.mapped_files
     made.effect, made.changes = effect, changes
     return made

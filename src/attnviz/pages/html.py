@@ -29,7 +29,6 @@ from attnviz.pages.picture import add_title, displayed_kinds, draw_all_heads
 from attnviz.pages.vectors import encode_chosen, encode_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
-from attnviz.record.storage.mapped import check_mapped
 from attnviz.record.storage.safetensors_file import compact_json
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
@@ -163,7 +162,6 @@ def make_page(
         `attnviz.pages.limits`).
     """
     max_bytes = check_options(precision, max_mb)
-    check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
     kinds = displayed_kinds(record, state)

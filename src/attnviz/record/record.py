@@ -23,7 +23,6 @@ from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import PatchGrid, check_image
 from attnviz.record.notes import kind_of
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.record.storage.schema import FORMAT, parts_from_arrays, record_to_arrays
 from attnviz.record.storage.spool import INDEX, read_folder
@@ -105,9 +104,6 @@ class AttentionRecord:
         self.notes = tuple(notes)
         if not all(isinstance(note, str) for note in self.notes):
             raise TypeError(f"notes must be strings; got {short_repr(self.notes)}")
-        #: Files from which the record, or a record it was computed from, was loaded. Its arrays may
-        #: be memory-mapped from them. Empty if nothing was loaded.
-        self.mapped_files: tuple[MappedFile, ...] = ()
         self.classes = tuple(classes)
         if not all(isinstance(entry, Candidate) for entry in self.classes):
             raise TypeError(f"classes must be Candidates; got {short_repr(self.classes)}")
@@ -695,15 +691,13 @@ class AttentionRecord:
         Raises
         ------
         OSError
-            If the file cannot be written, or a file from which the record was loaded has been
-            truncated.
+            If the file cannot be written.
         TypeError, ValueError
             If `path` is not a valid path. Also if the weights that must be computed for the file
             are more than 134 million. These are the weights of layers that store neither weights
             nor queries and keys, such as layers with replaced weights. Linear layers, and merged
             words and differences of stored layers, need no computed weights.
         """
-        check_mapped(self.mapped_files)
         header, arrays = record_to_arrays(self)
         return write_arrays(path, header, arrays)
 
@@ -730,19 +724,15 @@ def derive_record(
 ) -> AttentionRecord:
     """Return a record of `stacks` with the classes of `record`.
 
-    If `model`, `notes` or `images` is None, the result has that of `record`. It also has the
-    `mapped_files` of `record`, because the layers of `stacks` may use arrays that are memory-mapped
-    from these files.
+    If `model`, `notes` or `images` is None, the result has that of `record`.
     """
-    derived = AttentionRecord(
+    return AttentionRecord(
         stacks,
         model=record.model if model is None else model,
         notes=record.notes if notes is None else notes,
         images=record.images if images is None else images,
         classes=record.classes,
     )
-    derived.mapped_files = record.mapped_files
-    return derived
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
@@ -801,5 +791,4 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
-    record.mapped_files = list_mapped_files(location)
     return record

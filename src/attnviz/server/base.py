@@ -11,14 +11,13 @@ the computation. The computation continues when the browser sends the request ag
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 from cachetools import LRUCache
 
-from attnviz.record.storage.mapped import MappedFile, check_mapped
 from attnviz.server.pending_replies import PendingReplies
 from attnviz.server.protocol import MAX_REPLY_BYTES, PartHeader, Reply, Requests
 
@@ -59,14 +58,6 @@ class BaseServer:
         self.stored_answers: LRUCache[object, Answer] = LRUCache(_MAX_ANSWERS)
         self.pending_replies = PendingReplies()
 
-    @property
-    def mapped_files(self) -> Collection[MappedFile]:
-        """Memory-mapped files with the data from which replies are computed.
-
-        For each request, `reply` first checks that none of them was truncated.
-        """
-        return ()
-
     def reply(self, name: str, arguments: Mapping[str, Any], *, complete: bool = False) -> Reply:
         """Answer the request `name` with JSON arguments.
 
@@ -74,7 +65,6 @@ class BaseServer:
         `complete` is True.
         """
         request = self.requests.request(name, arguments)
-        check_mapped(self.mapped_files)
         if complete:
             answer: Reply = request.answer(self)
             return answer

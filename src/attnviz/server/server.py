@@ -14,7 +14,7 @@ of the model is the number that is measured in this run, for example the logit o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
@@ -22,7 +22,6 @@ from attnviz.analysis.heads import head_scores
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.mapped import MappedFile
 from attnviz.record.tokens import Prediction
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.description import (
@@ -94,10 +93,6 @@ class RecordServer(BaseServer):
         self._interventions = interventions
         self.row_normalizers = RowNormalizers(CACHE_BYTES // share)
         self.description: Description | bytes | None = None
-
-    @property
-    def mapped_files(self) -> Collection[MappedFile]:
-        return self.record.mapped_files
 
     def stack(self, name: str) -> AttentionStack:
         """Return a stack of the record, or of a cached run of the model with changed attention."""

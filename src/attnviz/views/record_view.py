@@ -26,7 +26,6 @@ from attnviz.pages.picture import (
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
@@ -150,9 +149,8 @@ class RecordView(PositionedView):
         from attnviz.analysis import distinct_head
 
         try:
-            check_mapped(self._record.mapped_files)
             distinct = distinct_head(stack)
-        except (OSError, RuntimeError, ValueError):
+        except (RuntimeError, ValueError):
             # The weights cannot be computed. Do not raise the error here, because the view will
             # request the weights and show the error.
             return None

@@ -6,7 +6,6 @@ or a key of one token. A large reply is divided into parts, which the browser re
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
@@ -21,7 +20,6 @@ from attnviz.embedding.server.plots import (
 )
 from attnviz.embedding.server.weights import LinesHeader, lines
 from attnviz.embedding.trust import HeadTrust
-from attnviz.record.storage.mapped import MappedFile
 from attnviz.server.base import Answer, BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.codec import compressed_json
 from attnviz.server.description import Description
@@ -60,10 +58,6 @@ class CorpusServer(BaseServer):
         super().__init__(page)
         self.corpus = corpus
         self.answers = EmbeddingAnswers(corpus)
-
-    @property
-    def mapped_files(self) -> Collection[MappedFile]:
-        return {file for record in self.corpus.records for file in record.mapped_files}
 
     def close(self) -> None:
         """Stop a running t-SNE or UMAP, and all unfinished replies."""
