@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from traitlets import TraitError
 
-from attnviz.embedding.view import EmbeddingView
 from attnviz.interventions.head_effects import HeadEffects
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.views.dashboard import Dashboard
@@ -16,7 +15,6 @@ from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from unit.corpus.looking_back import looking_back, statistics_of_looking_back
-from unit.random_corpora import corpus
 from unit.records import encoder_decoder_record, given_record
 
 MEASURE = "logit of “a” minus logit of “b” after “c”"
@@ -130,14 +128,6 @@ def test_custom_roles_are_ranked_by_their_number_of_heads() -> None:
     assert named["ranks"] == [[None, 2.0], [1.0, None, 1.0]]
     view = HeadView(encoder_decoder_record(), roles={"cross": {(1, 4): "aligns"}})
     assert view.roles["cross"]["names"][1][4] == "aligns"
-
-
-def test_the_embedding_view_has_roles() -> None:
-    view = EmbeddingView(corpus([4, 6]), roles={(0, 1): "copies"}, order="role")
-    view.roles = {}
-    assert view.order == "number"
-    with pytest.raises(TraitError, match='order="role" needs roles='):
-        view.order = "role"
 
 
 def test_a_score_named_role_is_an_order_without_roles() -> None:
