@@ -173,13 +173,6 @@ const roles: Trait<Record<string, NamedHeads>> = { value: {} };
 const order: Trait<string> = { value: "number", kind: "text" };
 
 /**
- * Smallest score of the heads that the view offers, if heads are ordered by a score. If the order
- * is by absolute value, the absolute value of the score must reach this limit. null offers all
- * heads.
- */
-const min_score: Trait<number | null> = { value: null, kind: "number", nullable: true };
-
-/**
  * Your own scores of heads, by name. A value is an array with the shape (layers, heads), or a list
  * with one sequence per layer, for the current stack. A value can also be a dict of such arrays by
  * stack name, or a result of `attnviz.head_effects`. A single array without a name is named
@@ -533,7 +526,6 @@ export const RECORD_TRAITS = {
   pair,
   roles,
   order,
-  min_score,
   scores,
   score_notes,
   score_errors,

@@ -31,7 +31,7 @@ from attnviz.views.effects import (
     row_of,
 )
 from attnviz.views.position import PositionedView
-from attnviz.views.trait_types import Finite, as_trait_errors
+from attnviz.views.trait_types import as_trait_errors
 
 # Scores of the heads of a stack: one list per layer, with one number or None per head.
 _Scores = list[Row]
@@ -257,10 +257,6 @@ class HeadOrder(HeadRoles):
         ``"role"`` orders by `roles`. The head with the largest score comes first. If scores are
         both positive and negative, or are a result of `attnviz.head_effects`, the head with the
         largest absolute value comes first.
-    min_score : float or None
-        Smallest score of the heads that the view offers, if heads are ordered by a score. If the
-        order is by absolute value, the absolute value of the score must reach this limit. None
-        offers all heads.
     scores : dict
         Your own scores of heads, by name. A value is an array with the shape (layers, heads), or a
         list with one sequence per layer, for the current stack. A value can also be a dict of such
@@ -277,7 +273,6 @@ class HeadOrder(HeadRoles):
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
-    min_score = Finite(None, allow_none=True).tag(sync=True)
     scores = _HeadScores().tag(sync=True)
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)

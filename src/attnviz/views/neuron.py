@@ -35,7 +35,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `min_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The view shows the first
+        `scores` (`attnviz.views.head_order.HeadOrder`). The view shows the first
         head in `heads`. `token` is the query. None is the last query that is not a special token.
         `key` is the key whose row is highlighted. None is the strongest key.
 

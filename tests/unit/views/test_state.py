@@ -219,9 +219,9 @@ def test_scores_can_be_arrays_and_order_the_heads() -> None:
     assert view.order == "score"
     assert view.scores == {"score": {"cross": [[0.5], [1.0, 2.0, 3.0, None, 5.0]]}}
     view.scores = {"mine": [[1], np.arange(5, dtype=np.float32)]}
-    view.order, view.min_score, view.threshold = "mine", np.float32(0.5), np.float32(0.25)
+    view.order, view.threshold = "mine", np.float32(0.25)
     assert view.scores["mine"]["cross"][1] == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert json.dumps([view.min_score, view.threshold]) == "[0.5, 0.25]"
+    assert json.dumps(view.threshold) == "0.25"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import { BY_ROLE } from "../head-grid/head-roles";
 import { HeadStrip, HeadTools } from "../head-grid/head-strip";
 import { headOrderOf } from "../head-grid/order";
 import { hasPair, pairChoices } from "../pairs";
-import { BY_PIN, changedMark, embeddedInWords, orderLabel, stackName } from "../text/captions";
+import { BY_PIN, changedMark, embeddedInWords, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import { atLayer, baseName, firstSiblings, layerText } from "../view/model-layers";
 import { openingInWords } from "../view/opening";
@@ -274,8 +274,7 @@ export function PairControl({ context }: { context: RecordContext }) {
 
 /**
  * Render the field that chooses the order of the heads: by number, by role, by the weights at the
- * pinned tokens, or by a score. For the last two, also render the field for the minimum score.
- * Heads with smaller scores are not shown. Render nothing in a pane.
+ * pinned tokens, or by a score. Render nothing in a pane.
  */
 export function OrderControl({ context }: { context: RecordContext }) {
   const state = context.common;
@@ -286,7 +285,7 @@ export function OrderControl({ context }: { context: RecordContext }) {
     .filter(([, byStack]) => byStack[baseName(stack)])
     .map(([name]) => name);
   const patterns = stack.patterns.filter((name) => !scoreNames.includes(name));
-  const { roles, byRole: isByRole } = headOrderOf(context.record);
+  const { roles } = headOrderOf(context.record);
   const byRole = roles.value && !scoreNames.includes(BY_ROLE) ? [BY_ROLE] : [];
   const names = [BY_PIN, ...byRole, ...scoreNames, ...patterns];
   const order = names.includes(state.order.value) ? state.order.value : "number";
@@ -299,29 +298,10 @@ export function OrderControl({ context }: { context: RecordContext }) {
           ["number", "number"],
           ...names.map((name) => [name, name === BY_PIN ? "pinned tokens" : name] as const),
         ]}
-        onChange={(name) => assign(state, { order: name, min_score: null })}
+        onChange={(name) => assign(state, { order: name })}
       />
       {order === BY_PIN && selection.token === null && (
         <span class="av-muted">pin a query token, or a query and a key</span>
-      )}
-      {order !== "number" && !isByRole.value && (
-        <label class="av-field">
-          <span>from</span>
-          <input
-            class="av-least"
-            type="number"
-            step="0.05"
-            aria-label={`Minimum ${
-              order === effectsOf(context.record).heads.value?.name ? "size" : "score"
-            }, ${orderLabel(order)}`}
-            value={state.min_score.value ?? ""}
-            placeholder="all"
-            onChange={(event) => {
-              const value = event.currentTarget.valueAsNumber;
-              assign(state, { min_score: Number.isFinite(value) ? value : null });
-            }}
-          />
-        </label>
       )}
     </>
   );

@@ -65,12 +65,10 @@ export interface HeadGrid {
    */
   kinds?: Record<string, string>;
   /**
-   * `all` is the number of heads in the stack. `offered` is the number of heads that the view may
-   * show (see `IncludeHeads`). `shown` is the number of heads in the grid. It is less than
-   * `offered` if a gallery drops heads with low scores (see `rankedCells`).
+   * `all` is the number of heads in the stack. `shown` is the number of heads in the grid (see
+   * `IncludeHeads`).
    */
   shown: number;
-  offered: number;
   all: number;
   /**
    * Name of the score that orders the cells of a gallery. null in a grid with one row per layer.
@@ -98,21 +96,19 @@ export function layerGrid(layers: readonly ModelLayer[], include: IncludeHeads =
   const shown = offered.flat().length;
   const all = stacks.map(countHeads).reduce((sum, count) => sum + count, 0);
   return {
-    ...{ stack: stacks[0]?.name ?? "", columns, rows, shown, offered: shown, all, score: null },
+    ...{ stack: stacks[0]?.name ?? "", columns, rows, shown, all, score: null },
     ...(isJoined && { kinds: Object.fromEntries(kinds) }),
   };
 }
 
 /**
  * Return the heads that `include` allows, ordered by decreasing score or, if `bySize`, by decreasing
- * absolute value of the score. If `minScore` is null, heads without a score come last. Otherwise,
- * heads without a score are dropped, and heads whose score (or absolute value) is less than
- * `minScore`.
+ * absolute value of the score. Heads without a score come last.
  */
 export function rankedCells(
   stack: StackDescription,
   scores: Scores,
-  { include = null as IncludeHeads, minScore = null as number | null, bySize = false } = {},
+  { include = null as IncludeHeads, bySize = false } = {},
 ): ScoredHead[] {
   const cells = stack.layers.flatMap((layer, at) =>
     offeredHeads(stack, layer, include).map((head) => ({
@@ -120,9 +116,8 @@ export function rankedCells(
     })),
   );
   const value = (cell: ScoredHead): number => rankOf(cell.score, bySize);
-  const ranked = cells.filter((cell) => minScore === null || value(cell) >= minScore);
   // The sort is stable, so heads with equal scores stay in the order of their layers.
-  return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
+  return cells.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
 }
 
 /**
@@ -134,13 +129,11 @@ export function galleryGrid(
   cells: ScoredHead[],
   score: string,
   perRow: number,
-  include: IncludeHeads = null,
 ): HeadGrid {
   const rows = Array.from({ length: Math.ceil(cells.length / perRow) }, (_, row) =>
     Array.from({ length: perRow }, (_, column) => cells[row * perRow + column] ?? null),
   );
-  const offered = stack.layers.flatMap((layer) => offeredHeads(stack, layer, include)).length;
-  const counts = { shown: cells.length, offered, all: countHeads(stack) };
+  const counts = { shown: cells.length, all: countHeads(stack) };
   return { stack: stack.name, columns: null, rows, ...counts, score };
 }
 

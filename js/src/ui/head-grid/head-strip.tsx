@@ -129,8 +129,7 @@ export function HeadStrip(props: {
   const scale = effectsOf(record).heads.value;
   const note = scale ? effectsInWords(scale, "below heads") : "";
   const bySize = scale?.name === common.order.value ? scale : null;
-  // `order` lacks heads whose scores are below the minimum. Show them if they are chosen.
-  const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
+  const { heads } = order;
   const size = compact ? COMPACT_SIZE : mapSize(heads.length, props.context.width.value);
   const beforeSolo = useRef<number[]>([]);
   /**
@@ -234,12 +233,11 @@ export function HeadStrip(props: {
             </button>
           );
         })}
-        {scale && heads.length > 0 && (
+        {scale && (
           <span class="av-muted av-effect-note" title={compact ? note : undefined}>
             {compact ? `${scale.name} ±${endText(scale)}` : note}
           </span>
         )}
-        {heads.length === 0 && <span class="av-muted">no head reaches this score</span>}
       </div>
     </fieldset>
   );

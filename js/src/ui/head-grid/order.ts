@@ -15,24 +15,20 @@ import { type Pin, pinnedWeights } from "./pinned-weights";
 export type HeadOrder = ReturnType<typeof orderHeads>;
 
 /**
- * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score.
+ * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. Heads
+ * without a score come last.
  *
- * Heads without a score come last if `minScore` is null. Otherwise, they are dropped, and so are
- * heads whose score (or absolute value, if `bySize`) is less than `minScore`.
- *
- * @param scores scores by number of the head. If null, all heads are kept in their order.
+ * @param scores scores by number of the head. If null, the heads keep their order.
  */
 export function orderHeads(
   heads: readonly number[],
   scores: readonly (number | null)[] | null,
-  minScore: number | null,
   bySize = false,
 ) {
   if (!scores) return { heads: [...heads], scores: null };
   const scoreOf = (head: number): number => rankOf(scores[head] ?? null, bySize);
-  const shownHeads = heads.filter((head) => minScore === null || scoreOf(head) >= minScore);
-  shownHeads.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
-  return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
+  const ordered = [...heads].sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
+  return { heads: ordered, scores: ordered.map((head) => scores[head] ?? null) };
 }
 
 /** Return the order of the heads of a view. */
@@ -92,8 +88,7 @@ function createHeadOrder(record: RecordStore) {
     const bySize =
       effectsOf(record).heads.value?.name === state.order.value ||
       (state.order.value === BY_PIN && current.stack.signed === true);
-    const minScore = byRole.value ? null : state.min_score.value;
-    return orderHeads(current.allHeads, ofLayer, minScore, bySize);
+    return orderHeads(current.allHeads, ofLayer, bySize);
   });
 
   return {
@@ -120,7 +115,7 @@ function createHeadOrder(record: RecordStore) {
       return stack && roleOf(roles.value, stack, head);
     },
     byRole,
-    /** Heads of the layer in display order, without the heads that `min_score` excludes. */
+    /** Heads of the layer in display order. */
     order,
   };
 }

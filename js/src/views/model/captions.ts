@@ -80,7 +80,7 @@ export function subtitleOf(store: ModelStore, selection: Selection, grid: HeadGr
     ...(several
       ? stacks.map((one) => [namedLayers(one), ...exact(one)].join(", "))
       : [stackName(baseName(stack)), layersInWords(stack)]),
-    ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads included`] : []),
+    ...(grid.shown < grid.all ? [`${grid.shown} of ${grid.all} heads included`] : []),
     tokensInWords(selection),
     ...(several ? [] : exact(stack)),
   ].join(" · ");
@@ -169,8 +169,7 @@ export function sentenceOf(
 ): string {
   const opened = store.opened.value;
   const { token, queries } = selection;
-  if (grid.rows.length === 0)
-    return grid.offered === 0 ? "No head of this stack is included." : "No head has this score.";
+  if (grid.rows.length === 0) return "No head of this stack is included.";
   if (opened) {
     // In a dashboard, other panes describe the weights of the open head.
     const map = store.showsDetail.value ? store.map(opened) : undefined;
@@ -178,7 +177,7 @@ export function sentenceOf(
     const gates = gatesInWords(store.stackOf(opened), opened.layer, [opened.head]);
     return `${nameInWords(opened, grid)}.${gates}${best}`;
   }
-  const included = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
+  const included = grid.shown < grid.all ? `; ${grid.shown} of ${grid.all} are included` : "";
   const predicting = token === null ? "" : predictingInWords(selection, token).slice(0, -1);
   const outlined =
     store.outlinedRow.value && token !== null
@@ -249,12 +248,7 @@ function orderInWords(
 ): string {
   if (grid.score === null) return "";
   const order = orderName(store, grid);
-  const [minScore, byRole] = [state.min_score.value, store.byRole.value];
-  const size = order === "ordered by size" ? " in size" : "";
-  const which =
-    minScore === null || byRole
-      ? `all ${grid.shown} heads`
-      : `${grid.shown} of ${grid.offered} heads, with at least ${Number(minScore.toPrecision(4))}${size}`;
+  const byRole = store.byRole.value;
   const hasOwnScores = state.order.value === BY_PIN || grid.score in state.scores.value;
   const isOfOutputs = OF_ALL_QUERIES.includes(grid.score);
   const shares = signed && !hasOwnScores && !byRole ? " (shares of the absolute weight)" : "";
@@ -264,7 +258,7 @@ function orderInWords(
     sampled === undefined || hasOwnScores || isOfOutputs || byRole
       ? ""
       : `, estimated from the queries of a sample of ${sampled} that have such keys`;
-  return `By ${grid.score}${shares}${estimated}, ${order}: ${which}.`;
+  return `By ${grid.score}${shares}${estimated}, ${order}: all ${grid.shown} heads.`;
 }
 
 /**

@@ -93,7 +93,6 @@ function createHeads({ record, state, palette }: Context) {
     if (!stack.value || !scores) return null;
     return rankedCells(stack.value, scores, {
       include: state.include_heads.value,
-      minScore: ordered.byRole.value ? null : state.min_score.value,
       bySize:
         effectsOf(record).heads.value?.name === state.order.value ||
         (state.order.value === BY_PIN && stack.value.signed === true),
@@ -200,7 +199,7 @@ function createGrid(context: Context, heads: Heads, { inner, cellsWidth }: Width
     if (!heads.ranked.value) return layerGrid(selection.layers, include);
     const perRow = cellsInRow(cellsWidth.value);
     const label = orderLabel(state.order.value);
-    return galleryGrid(selection.stack, heads.ranked.value, label, perRow, include);
+    return galleryGrid(selection.stack, heads.ranked.value, label, perRow);
   });
   const part = computed<Part>(() => {
     const selection = record.selection.value;

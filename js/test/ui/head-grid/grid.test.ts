@@ -33,7 +33,7 @@ describe("the arrangement of heads", () => {
     // The grid has no rows and columns without an included head.
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
-    expect([grid.offered, grid.all]).toEqual([2, 6]);
+    expect([grid.shown, grid.all]).toEqual([2, 6]);
   });
 
   const all = layerGrid(layersOf({}, [ragged]));
@@ -51,11 +51,18 @@ describe("the arrangement of heads", () => {
   });
 });
 
-it("heads with at least the smallest score are ordered by their own scores", () => {
+it("heads are ordered by their own scores", () => {
   // Scores of the heads in the layers 0, 2 and 7.
   const scores = [[0.1, 0.5, 0.2], [0.9], [null, 0.5]];
-  const ranked = rankedCells(ragged, scores, { minScore: 0.5 });
-  expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual(["2.0", "0.1", "7.1"]);
+  const ranked = rankedCells(ragged, scores);
+  expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual([
+    "2.0",
+    "0.1",
+    "7.1",
+    "0.2",
+    "0.0",
+    "7.0",
+  ]);
 });
 
 it("the layers of sibling stacks are in one grid, in the order of the model", () => {
@@ -79,7 +86,7 @@ it("the layers of sibling stacks are in one grid, in the order of the model", ()
     [0, 1, null, null],
   ]);
   expect(grid.rows.map((row) => row.find(Boolean)?.layer)).toEqual([0, 1, 2, 2, 7]);
-  expect([grid.shown, grid.offered, grid.all]).toEqual([10, 10, 12]);
+  expect([grid.shown, grid.all]).toEqual([10, 12]);
   // The two heads differ only in their stacks.
   expect(findCell(grid, { layer: 2, head: 1, stack: "linear" })).toEqual({ row: 3, column: 1 });
   expect(findCell(grid, { layer: 2, head: 1, stack: "self" })).toBe(null);
