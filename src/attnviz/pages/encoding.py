@@ -89,7 +89,7 @@ _CLOSE = 0.98
 # that is encoded at once (`Tile`). This many weights fit into the cache of a processor.
 _TILE = 1 << 19
 # Maximum number of rows of a tile.
-_TILE_ROWS = 512
+_TILE_ROWS = 256
 
 #: Entries of the JSON data of a page.
 Entries = dict[str, Any]

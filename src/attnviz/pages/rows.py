@@ -138,10 +138,12 @@ def select_rows(
     width = sizes.shape[1]
     has_weight = sizes > 0
     firsts = has_weight.argmax(axis=1)
-    # torch reverses an array ten times as fast as numpy searches a reversed view.
-    from_end = torch.from_numpy(has_weight).flip(1).numpy().argmax(axis=1)
-    is_weighted = has_weight[np.arange(len(sizes)), firsts]
-    ends = np.where(is_weighted, width - from_end, 0)
+    row = np.arange(len(sizes))
+    # Searching a reversed view is slow, so search bits instead of bytes. `packbits` adds zeros.
+    bits = np.packbits(has_weight, axis=1)[:, ::-1]
+    byte = (bits > 0).argmax(axis=1)
+    bit = np.unpackbits(bits[row, byte, None], axis=1, bitorder="little").argmax(axis=1)
+    ends = np.where(has_weight[row, firsts], 8 * (bits.shape[1] - byte) - bit, 0)
     if threshold > 0:
         embedded = _largest_keys(sizes, threshold)
         counts = _count_keys(embedded, sizes.shape)
@@ -149,10 +151,12 @@ def select_rows(
         codes, error = encode_bytes(kept, maximum, signed=signed)
         error = float(np.abs(decode_bytes(codes, maximum, signed=signed) - kept).max(initial=0))
         gaps = _gaps(embedded, counts, firsts + width * np.arange(len(sizes)), ends - firsts)
-        others = torch.from_numpy(sizes.copy())
-        others.view(-1)[torch.from_numpy(embedded)] = 0
-        rests = others.sum(dim=1).double().numpy()
-        largest = others.amax(dim=1).double().numpy()
+        others = sizes.copy()
+        others.ravel()[embedded] = 0
+        # torch reduces an array faster than numpy, but sets some of its numbers more slowly.
+        tensor = torch.from_numpy(others)
+        rests = tensor.sum(dim=1).double().numpy()
+        largest = tensor.amax(dim=1).double().numpy()
     else:
         key = np.arange(width)
         kept = weights[(key >= firsts[:, None]) & (key < ends[:, None])]
@@ -178,18 +182,21 @@ def _largest_keys(sizes: NDArray[np.float32], threshold: float) -> NDArray[np.in
     The embedded keys are those with at least `threshold`, and the `MIN_KEYS` largest of each row.
     Return their indices in the flattened array.
     """
-    is_embedded = sizes >= max(np.float32(threshold), _SMALLEST)
-    embedded = np.flatnonzero(is_embedded)
+    smallest = max(np.float32(threshold), _SMALLEST)
+    embedded = np.flatnonzero(sizes >= smallest)
     # Other rows have their largest keys already.
     row = np.flatnonzero(_count_keys(embedded, sizes.shape) < MIN_KEYS)
     if not len(row):
         return embedded
-    others = sizes[row]
+    others, added = sizes[row], []
     for _ in range(min(MIN_KEYS, sizes.shape[1])):
         key = others.argmax(axis=1)
-        is_embedded[row, key] |= others[np.arange(len(row)), key] > 0
+        largest = others[np.arange(len(row)), key]
+        added.append((row * sizes.shape[1] + key)[(largest > 0) & (largest < smallest)])
         others[np.arange(len(row)), key] = 0
-    return np.flatnonzero(is_embedded)
+    keys = np.sort(np.concatenate(added))
+    # Inserting few keys is faster than searching all weights again.
+    return np.insert(embedded, np.searchsorted(embedded, keys), keys)
 
 
 def _count_keys(embedded: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -289,13 +296,11 @@ def encode_rows(
 
 def _encode_integers(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Encode non-negative integers with variable length (LEB128)."""
-    largest = int(numbers.max(initial=0))
-    # A small dtype is faster.
-    compact = numbers.astype(np.min_scalar_type(largest))
-    shifts = range(0, max(1, largest.bit_length()), _SEVEN_BITS)
-    digits = np.stack([compact >> shift for shift in shifts], axis=1)
-    is_needed = digits > 0
-    is_needed[:, 0] = True
-    encoded = (digits & (_MORE - 1)).astype(np.uint8)
-    encoded[:, :-1] |= is_needed[:, 1:] * np.uint8(_MORE)
-    return encoded[is_needed]
+    digits = (numbers & (_MORE - 1)).astype(np.uint8)
+    long = np.flatnonzero(numbers >= _MORE)
+    if not len(long):
+        return digits
+    digits[long] |= _MORE
+    others = _encode_integers(numbers[long] >> _SEVEN_BITS)
+    num_others = np.diff(np.flatnonzero(others < _MORE), prepend=-1)
+    return np.insert(digits, np.repeat(long + 1, num_others), others)
