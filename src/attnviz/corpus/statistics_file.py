@@ -158,7 +158,7 @@ def read_totals(path: str | os.PathLike[str]) -> Totals:
     Raise FileNotFoundError if the file does not exist. Raise ValueError if it is damaged, has no
     head statistics, or was written by a version of attnviz with another format.
     """
-    header, arrays = read_arrays(saved_file(as_path("path", path, "file")), verify=True)
+    header, arrays = read_arrays(saved_file(as_path("path", path, "file")))
     if header.get("kind") != _KIND:
         raise ValueError(
             f"path={str(path)!r} does not contain head statistics. Pass a file that "

@@ -735,7 +735,7 @@ def derive_record(
     )
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
+def load(path: str | os.PathLike[str]) -> AttentionRecord:
     """Load a saved record.
 
     The arrays are memory-mapped: they are read from the disk when they are used.
@@ -745,10 +745,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     path : path-like
         File that `AttentionRecord.save` wrote, or folder that
         ``attnviz.extract(..., spool=folder)`` created.
-    verify : bool, default False
-        Whether to read all arrays and compare them with the checksum in the file. If False, this is
-        done only if the arrays have at most 16 MB in total. The header, which contains the tokens,
-        is always compared.
 
     Returns
     -------
@@ -773,7 +769,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     location = as_path("path", path, "file or folder")
     location = location.parent if location.name == INDEX else saved_file(location)
     read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir can raise OSError
-    header, arrays = read(location, verify=verify)
+    header, arrays = read(location)
     if "kind" in header:
         raise ValueError(
             f"path={str(path)!r} contains {header['kind']}, not a record. Load it with "

@@ -1,10 +1,9 @@
 """Reading and writing of safetensors files with named arrays and a header of JSON values.
 
-Reading runs no code of the file, unlike reading a pickle, and memory-maps the arrays. A checksum in
-the file detects changed arrays. The safetensors library itself has no checksum. `write_arrays` is
-atomic: it never leaves an incomplete file.
+Reading runs no code of the file, unlike reading a pickle, and memory-maps the arrays.
+`write_arrays` is atomic: it never leaves an incomplete file.
 
-Arrays are written a few MB at a time. An array may be generated while it is written, block by block
+An array may be generated while it is written, block by block
 (`Blocks`). The writer of the safetensors library would need all arrays in memory, twice.
 
 A safetensors file begins with eight bytes that contain the length of the safetensors header. This
@@ -19,8 +18,7 @@ import json
 import math
 import os
 import sys
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,11 +31,6 @@ from attnviz.utils.files import open_atomic
 
 _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
-_HEADER_CHECKSUM_KEY = "header_crc32"
-#: If the arrays of a record have at most this many bytes in total, they are always compared with
-#: their checksum, which reads all of them. Otherwise, they are compared only on request. Memory
-#: mapping then pays off: a view of a long text reads only a few rows.
-MAX_ALWAYS_CHECKED = 1 << 24
 #: Names of the dtypes of arrays in files.
 DTYPE_NAMES = {
     torch.float64: "F64",
@@ -55,15 +48,10 @@ DTYPE_NAMES = {
 }
 # Limit of the safetensors library, which rejects longer headers.
 _MAX_HEADER_BYTES = 100_000_000
-#: Name of the checksum in the metadata.
-CHECKSUM = "crc32"
-_PLACEHOLDER = "00000000"
 # If a KeyboardInterrupt arrives while torch creates a tensor from mapped memory, torch raises an
 # error with this message instead of the KeyboardInterrupt. No other cause of the message is known.
 # Therefore, `map_arrays` raises KeyboardInterrupt, and does not report that the file is damaged.
 _HIDDEN_INTERRUPT = "could not determine the shape of object"
-# Number of bytes that are written and added to the checksum at once. They fit into the CPU cache.
-_CHUNK_BYTES = 1 << 22
 
 
 def compact_json(values: Mapping[str, Any], *, allow_nan: bool = True) -> str:
@@ -108,13 +96,9 @@ def write_arrays(
     100 MB.
     """
     path = add_suffix(as_path("path", path, "file"))
-    text = compact_json(header)
-    metadata = {
-        _HEADER_KEY: text,
-        _HEADER_CHECKSUM_KEY: compute_checksum(arrays, text, contents=False),
-    }
+    metadata = {_HEADER_KEY: compact_json(header)}
     with open_atomic(path) as (file, target):
-        write_safetensors(file, arrays, metadata, first=text)
+        write_safetensors(file, arrays, metadata)
     return target
 
 
@@ -144,13 +128,12 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
 
 
 def read_arrays(
-    path: str | os.PathLike[str], *, verify: bool = False
+    path: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return the header and the memory-mapped arrays of a file that `write_arrays` wrote.
 
-    The header, names, dtypes and shapes are always compared with their checksum. The arrays are
-    compared if they have at most 16 MB in total or `verify` is True. Raise FileNotFoundError if the
-    file does not exist, or ValueError if it is damaged or was not written by attnviz.
+    Raise FileNotFoundError if the file does not exist, or ValueError if it is damaged or was not
+    written by attnviz.
     """
     source = as_path("path", path, "file")
     try:
@@ -166,18 +149,8 @@ def read_arrays(
             f"path={str(path)!r} is a safetensors file without a header of attnviz. Load a file "
             "of record.save(path), or the complete folder of spool=."
         )
-    text = metadata[_HEADER_KEY]
-    intact = metadata.get(_HEADER_CHECKSUM_KEY) == compute_checksum(arrays, text, contents=False)
-    intact = intact and CHECKSUM in metadata
-    if verify or sum(array.nbytes for array in arrays.values()) <= MAX_ALWAYS_CHECKED:
-        intact = intact and metadata.get(CHECKSUM) == compute_checksum(arrays, text)
-    if not intact:
-        raise ValueError(
-            f"path={str(path)!r} is damaged: its content does not match its checksum. Save it "
-            "again."
-        )
     try:
-        header = json.loads(text)
+        header = json.loads(metadata[_HEADER_KEY])
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"path={str(path)!r} has a damaged header ({error})") from error
     if not isinstance(header, dict):
@@ -202,15 +175,11 @@ def write_safetensors(
     file: IO[bytes],
     arrays: Mapping[str, torch.Tensor | Blocks],
     metadata: Mapping[str, str],
-    first: str = "",
-) -> str:
-    """Write arrays as safetensors to an empty, seekable file, and return their checksum.
+) -> None:
+    """Write arrays and metadata as safetensors to an empty file.
 
-    The checksum is the CRC-32 of the text `first`, followed by the name, dtype, shape and bytes of
-    each array, sorted by name. `first` is a further text that the checksum protects, such as the
-    header. The metadata of the file is `metadata` and the checksum, with the name ``crc32``. Raise
-    TypeError if a dtype is not supported. Raise ValueError if a `Blocks` has more or fewer entries
-    than its shape, or the safetensors header is too long.
+    Raise TypeError if a dtype is not supported. Raise ValueError if a `Blocks` has more or fewer
+    entries than its shape, or the safetensors header is too long.
     """
     sized = {
         name: array
@@ -218,72 +187,35 @@ def write_safetensors(
         else Blocks(array.dtype, tuple(array.shape), (array,))
         for name, array in arrays.items()
     }
-    header, offsets = _header(sized, {**metadata, CHECKSUM: _PLACEHOLDER})
-    file.write(header)
-    code = zlib.crc32(first.encode())
-    for name in sorted(sized):
-        array = sized[name]
-        code = zlib.crc32(_description(name, array.dtype, array.shape), code)
-        start, stop = (len(header) + offset for offset in offsets[name])
-        file.seek(start)
-        for piece in _byte_chunks(array.blocks):
-            file.write(piece)
-            code = zlib.crc32(piece, code)
-        if file.tell() != stop:
-            raise ValueError(f"{name} has {file.tell() - start} bytes instead of {stop - start}")
-    checksum = f"{code:08x}"
-    # Replace the placeholder in the written header by the checksum. The searched text cannot occur
-    # inside a JSON string of `metadata`, where quotes are escaped.
-    file.seek(header.index(f'"{CHECKSUM}":"{_PLACEHOLDER}"'.encode()) + len(CHECKSUM) + 4)
-    file.write(checksum.encode())
-    return checksum
-
-
-def compute_checksum(
-    arrays: Mapping[str, torch.Tensor], first: str = "", *, contents: bool = True
-) -> str:
-    """Return the checksum that `write_safetensors` returns for the same `arrays` and `first`.
-
-    If `contents` is False, it is another checksum, without the bytes of the arrays.
-    """
-    code = zlib.crc32(first.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        code = zlib.crc32(_description(name, array.dtype, tuple(array.shape)), code)
-        for piece in _byte_chunks([array]) if contents else ():
-            code = zlib.crc32(piece, code)
-    return f"{code:08x}"
-
-
-def _description(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
-    return f"{name} {dtype} {shape}".encode()
-
-
-def _header(
-    arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
-) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return the safetensors header as bytes, and the positions of the arrays by name.
-
-    The header begins with its length. The position of an array is a pair of offsets in bytes from
-    the end of the header: that of the array's first byte, and that after its last byte.
-    """
-    described: dict[str, Any] = {"__metadata__": dict(metadata)}
-    offsets: dict[str, tuple[int, int]] = {}
-    end = 0
     # Arrays whose items have more bytes come first. The offset of every array is then a multiple of
     # the bytes of one of its items.
-    for name in sorted(
-        arrays, key=lambda array_name: (-arrays[array_name].dtype.itemsize, array_name)
-    ):
-        array = arrays[name]
+    ordered = sorted(sized.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    file.write(_header(ordered, metadata))
+    for name, array in ordered:
+        start = file.tell()
+        for piece in _bytes_of(array.blocks):
+            file.write(piece)
+        written, size = file.tell() - start, _size(array)
+        if written != size:
+            raise ValueError(f"{name} has {written} bytes instead of {size}")
+
+
+def _size(array: Blocks) -> int:
+    return math.prod(array.shape) * array.dtype.itemsize
+
+
+def _header(arrays: Sequence[tuple[str, Blocks]], metadata: Mapping[str, str]) -> bytes:
+    """Return the safetensors header, which begins with its length, for arrays in this order."""
+    described: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, array in arrays:
         if array.dtype not in DTYPE_NAMES:
             raise TypeError(f"{name} is {array.dtype}, which cannot be saved. Convert it first.")
-        start, end = end, end + math.prod(array.shape) * array.dtype.itemsize
-        offsets[name] = (start, end)
+        start, end = end, end + _size(array)
         described[name] = {
             "dtype": DTYPE_NAMES[array.dtype],
             "shape": array.shape,
-            "data_offsets": offsets[name],
+            "data_offsets": (start, end),
         }
     text = json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -292,11 +224,11 @@ def _header(
             f"the tokens and notes take {len(text):,} bytes, but the header of a safetensors file "
             f"has at most {_MAX_HEADER_BYTES:,}. Save fewer tokens."
         )
-    return len(text).to_bytes(8, "little") + text, offsets
+    return len(text).to_bytes(8, "little") + text
 
 
-def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
-    """Yield the bytes of an array's blocks, a few MB at a time."""
+def _bytes_of(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
+    """Yield the bytes of an array's blocks, with little of it in memory."""
     for block in blocks:
         if not block.numel():
             continue  # view() rejects the strides of 0 that an empty block may have.
@@ -307,6 +239,4 @@ def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
         # of its first axis, such as a head, at a time.
         splits = on_cpu.dim() > 2 and not on_cpu.is_contiguous()
         for part in on_cpu.unbind() if splits else [on_cpu]:
-            flat = part.contiguous().reshape(-1).view(torch.uint8)
-            for start in range(0, len(flat), _CHUNK_BYTES):
-                yield flat[start : start + _CHUNK_BYTES].numpy().data
+            yield part.contiguous().reshape(-1).view(torch.uint8).numpy().data

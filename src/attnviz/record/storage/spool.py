@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attnviz.record.storage.safetensors_file import (
-    CHECKSUM,
-    MAX_ALWAYS_CHECKED,
     Blocks,
-    compute_checksum,
     map_arrays,
     read_arrays,
     write_arrays,
@@ -56,9 +53,8 @@ class Spool:
         self._given = str(folder)
         self._made = False
         self._count = 0
-        # Checksum of the arrays in each written file, by file name. Empty until the file is
-        # complete.
-        self._files: dict[str, str] = {}
+        # Names of the written files.
+        self._files: set[str] = set()
         # By its id, each array that `write` returned, the name of its file, and its name in this
         # file. While the array is referenced here, no other object gets its id.
         self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
@@ -104,15 +100,15 @@ class Spool:
         with self._naming():
             # Store the name before the file exists, so that `discard` removes the file if an
             # interrupt follows.
-            self._files[file_name] = ""
+            self._files.add(file_name)
             try:
                 file = path.open("xb")
             except FileExistsError:
                 # The file belongs to another process that writes to the same folder. Keep it.
-                del self._files[file_name]
+                self._files.discard(file_name)
                 raise
             with file:
-                self._files[file_name] = write_safetensors(file, arrays, {})
+                write_safetensors(file, arrays, {})
         mapped = map_arrays(path)[1]
         for array_name, array in mapped.items():
             self._written[id(array)] = (array, file_name, array_name)
@@ -131,16 +127,15 @@ class Spool:
         removed.
         """
         header, arrays = record_to_arrays(record)
-        layers: dict[str, dict[str, Any]] = {}
+        layers: dict[str, dict[str, str]] = {}
         index_arrays: dict[str, torch.Tensor] = {}
         for name, array in arrays.items():
             if id(array) in self._written:
                 _, file, own_name = self._written[id(array)]
-                layer = layers.setdefault(file, {CHECKSUM: self._files[file], "arrays": {}})
-                layer["arrays"][name] = own_name
+                layers.setdefault(file, {})[name] = own_name
             else:
                 index_arrays[name] = array
-        self._remove(self._files.keys() - layers.keys())
+        self._remove(self._files - layers.keys())
         with self._naming():
             write_arrays(self.folder / INDEX, header | {"layers": layers}, index_arrays)
 
@@ -166,7 +161,7 @@ class Spool:
             # Windows raises OSError for a file that is still mapped. The file then remains.
             with suppress(OSError):
                 (self.folder / name).unlink()
-            self._files.pop(name, None)
+            self._files.discard(name)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -220,12 +215,10 @@ class SpoolFolders:
 
 
 def read_folder(
-    path: str | os.PathLike[str], *, verify: bool = False
+    path: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return the header and the memory-mapped arrays of a record in a folder.
 
-    The header and the lengths of all files are always checked. The arrays of the layers are
-    compared with their checksums if their files have at most 16 MB in total or `verify` is True.
     Raise FileNotFoundError if the folder does not contain a record, or ValueError if the record is
     damaged.
     """
@@ -235,24 +228,16 @@ def read_folder(
             f"no record at path={str(path)!r}: the folder has no {INDEX}, which is written last. "
             "The records of several examples are in its subfolders 0, 1, ..."
         )
-    header, arrays = read_arrays(folder / INDEX, verify=verify)
+    header, arrays = read_arrays(folder / INDEX)
     try:
         layers = header.pop("layers", {})
         # A changed index could contain paths. Reject all names that lead outside the folder.
         for name in layers:
             if Path(name).name != name:
                 raise ValueError(f"{name!r} is not a file name")  # noqa: TRY301 - wrapped below
-        size = sum((folder / name).stat().st_size for name in layers)
-        for name, layer in layers.items():
-            metadata, mapped = map_arrays(folder / name)
-            stated = {metadata.get(CHECKSUM)}
-            if verify or size <= MAX_ALWAYS_CHECKED:
-                stated.add(compute_checksum(mapped))
-            if stated != {layer[CHECKSUM]}:
-                raise ValueError(f"{name} has changed since it was written")  # noqa: TRY301 - wrapped below
-            arrays |= {
-                full_name: mapped[own_name] for full_name, own_name in layer["arrays"].items()
-            }
+        for name, names in layers.items():
+            _, mapped = map_arrays(folder / name)
+            arrays |= {full_name: mapped[own_name] for full_name, own_name in names.items()}
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}); extract it again") from error
     return header, arrays

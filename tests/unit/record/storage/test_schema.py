@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -96,20 +97,20 @@ def test_any_record_comes_back_the_same_from_a_file_and_a_folder(record: Attenti
         reloaded = load(record.save(Path(folder, "x.safetensors")))
         assert_same(record, reloaded)
         assert_same(record, spooled(reloaded, Path(folder, "spool")))
-        assert_same(record, load(str(Path(folder, "spool")), verify=True))
+        assert_same(record, load(str(Path(folder, "spool"))))
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Apply `change` to the header of a saved record, and store checksums that match."""
+    """Apply `change` to the header of a saved record."""
     header, arrays = read_arrays(path)
     change(header)
     write_arrays(path, header, arrays)
 
 
-def flip(data: bytes, position: int, bit: int = 0) -> bytes:
-    """Return the data with one inverted bit in the byte at `position`."""
+def flip(data: bytes, position: int) -> bytes:
+    """Return the data with the lowest bit of the byte at `position` inverted."""
     damaged = bytearray(data)
-    damaged[position] ^= 1 << bit
+    damaged[position] ^= 1
     return bytes(damaged)
 
 
@@ -159,14 +160,19 @@ def test_a_file_that_was_cut_or_continued_is_refused(tmp_path: Path) -> None:
             load(path)
 
 
-def test_every_damaged_byte_is_noticed(tmp_path: Path) -> None:
+def test_a_damaged_header_raises_no_other_error(tmp_path: Path) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     data = path.read_bytes()
-    for position in [*range(64), *range(64, len(data), 131), len(data) - 1]:
-        for bit in (0, 6):
-            path.write_bytes(flip(data, position, bit))
-            with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
-                load(path)
+    # The file begins with the length of its header and the name of its metadata.
+    for position in range(24):
+        path.write_bytes(flip(data, position))
+        with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
+            load(path)
+    for position in range(24, 8 + int.from_bytes(data[:8], "little"), 31):
+        path.write_bytes(flip(data, position))
+        # A changed letter of a token is no damage.
+        with contextlib.suppress(ValueError):
+            load(path)
 
 
 Faults = dict[str, Callable[[dict[str, Any]], object]]
@@ -260,7 +266,7 @@ def test_a_header_that_does_not_fit_is_refused(
 
 def test_a_layer_that_two_stacks_share_is_one_object_after_loading(tmp_path: Path) -> None:
     record = side_and_difference()
-    reloaded = load(record.save(tmp_path / "x.safetensors"), verify=True)
+    reloaded = load(record.save(tmp_path / "x.safetensors"))
     assert_same(record, reloaded)
     difference = reloaded.stacks["self: b − a"].attention(0)
     assert isinstance(difference, DifferenceAttention)
@@ -296,46 +302,6 @@ def test_a_header_must_be_an_object(
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.compact_json", lambda _: text)
     path = write_arrays(tmp_path / "x.safetensors", {}, {"a": torch.zeros(1)})
     with pytest.raises(ValueError, match=r"path='.*x\.safetensors' .*damaged"):
-        load(path)
-
-
-def test_numbers_of_large_files_are_verified_on_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = captured_record().save(tmp_path / "x.safetensors")
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 100)
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    for position in (start, start + 999, len(data) - 1):
-        path.write_bytes(flip(data, position))
-        load(path)
-        with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
-            load(path, verify=True)
-    # A changed byte of the header is noticed without `verify`, except in the eight digits of
-    # `crc32`, which is the checksum of the numbers.
-    digits = data.index(b'"crc32":"') + 9
-    for position in sorted({*range(8, start, 13)} - {*range(digits, digits + 8)}):
-        path.write_bytes(flip(data, position))
-        with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
-            load(path)
-
-
-@pytest.mark.parametrize("checksum", ["crc32", "header_crc32"])
-def test_a_file_without_a_checksum_is_refused(
-    checksum: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 100)
-    path = captured_record().save(tmp_path / "x.safetensors")
-    with safetensors.safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    # A file written again with the same metadata loads. It does not load if the entry with the name
-    # `checksum` is missing.
-    arrays = safetensors.torch.load_file(path)
-    safetensors.torch.save_file(arrays, path, metadata)
-    load(path)
-    del metadata[checksum]
-    safetensors.torch.save_file(arrays, path, metadata)
-    with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
         load(path)
 
 
@@ -461,11 +427,7 @@ for source in itertools.cycle(sys.argv[2:]):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot replace an open file")
-def test_replacing_a_file_while_it_is_read_never_mixes_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # With a limit of 0, `load` does not compare arrays with the stored checksum.
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 0)
+def test_replacing_a_file_while_it_is_read_never_mixes_records(tmp_path: Path) -> None:
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):
         weights = np.full((1, 2, 4, 4), float(number), np.float32)

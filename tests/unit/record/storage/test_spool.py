@@ -118,41 +118,18 @@ def test_missing_and_truncated_files_are_noticed(folder: Path) -> None:
             load(folder)
 
 
-def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in sorted(folder.iterdir()):
-        data = path.read_bytes()
-        for position in [*range(0, 64, 7), *range(64, len(data), 2503), len(data) - 1]:
-            damaged = bytearray(data)
-            damaged[position] ^= 4
-            path.write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"path='.*x"):
-                load(folder)
-        path.write_bytes(data)
-    load(folder)
-    # Above this limit, arrays are compared with the stored checksum only if `verify` is True.
-    monkeypatch.setattr("attnviz.record.storage.spool.MAX_ALWAYS_CHECKED", 1000)
-    path = folder / LAYER
-    damaged = bytearray(path.read_bytes())
-    damaged[-1] ^= 4
-    path.write_bytes(damaged)
-    load(folder)
-    with pytest.raises(ValueError, match=rf"{LAYER} has changed since it was written"):
-        load(folder, verify=True)
-
-
 @pytest.mark.parametrize(
     ("message", "change"),
     [
         ("is not a file name", lambda h: h["layers"].update({f"../x/{LAYER}": {}})),
         ("No such file", lambda h: h["layers"].update({"none": {}})),
-        ("nothing", lambda h: h["layers"][LAYER]["arrays"].update({"self/1/keys": "nothing"})),
-        ("has changed since it was", lambda h: h["layers"][LAYER].update(crc32="00000000")),
+        ("nothing", lambda h: h["layers"][LAYER].update({"self/1/keys": "nothing"})),
         ("not iterable", lambda h: h.update(layers=7)),
         ("self/1/queries", lambda h: h["layers"].pop(LAYER)),
         ("self/9", lambda h: h["stacks"][0]["layers"][0].update(number=9)),
     ],
 )
-def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
+def test_a_changed_index_is_compared_with_the_files(
     message: str, change: Callable[[dict[str, Any]], object], folder: Path
 ) -> None:
     header, arrays = read_arrays(folder / INDEX)
