@@ -112,8 +112,8 @@ def test_the_keyboard_reads_the_weights_by_offset(
     root = show(av.AtlasView(statistics, layer=1, heads=[0]))
     root.locator(".av-atlas-profile .av-plot").focus()
     stack = statistics.stack()
+    # The texts are too short for larger offsets, so "first" is the last bar.
     page.keyboard.press("End")
-    page.keyboard.press("ArrowLeft")
     weight = stack.offsets(1)[0][stack.offset_labels.index("first")]
     expect(root.locator(".av-atlas-profile .av-unseen")).to_have_text(
         f"the first token: mean weight {weight:.2f}"

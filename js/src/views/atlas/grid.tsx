@@ -1,7 +1,7 @@
 /** Grid of all heads. The colour of a cell shows the role or a number of the head. */
 
 import type { Signal } from "@preact/signals";
-import { type HeadIndex, isSameHead, type ScoredHead } from "../../ui/head-grid/grid";
+import { type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { headTitle } from "./captions";
 import { tableFor } from "./client/atlas";
@@ -19,11 +19,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   const coloring = store.coloring.value;
   if (!tables || !grid || !layout || !coloring) return null;
   const palette = context.palette.value;
-  const [role, current] = [store.role.value, store.head.value];
-  const isDim = (head: ScoredHead): boolean =>
-    role !== undefined &&
-    coloring.legend.kind === "roles" &&
-    tableFor(tables, head).roleName(head) !== role;
+  const current = store.head.value;
   const titleOf = (head: HeadIndex): string => headTitle(head, tableFor(tables, head).stack);
   const few = hasCaptions(grid.shown);
   const first = grid.score === "role" ? "those of the rarest role" : `the highest ${grid.score}`;
@@ -39,12 +35,9 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       })}
       hint={(head) => ({ title: titleOf(head), rows: [{ text: coloring.words(head) }] })}
       painting={{
-        follows: [store.coloring, store.role, context.palette],
-        // `role` may be undefined. Convert it to a string, because an undefined source would mean
-        // that data is still loading.
-        sources: () => [coloring, String(role), palette, grid],
-        marks: (head, square) =>
-          headMarks(head, coloring.of(head), square, layout.below, palette, isDim(head)),
+        follows: [store.coloring, context.palette],
+        sources: () => [coloring, palette, grid],
+        marks: (head, square) => headMarks(head, coloring.of(head), square, layout.below, palette),
         onPainted: (complete) => {
           drawn.value =
             complete && current ? `${current.stack ?? grid.stack}:${current.layer}` : null;

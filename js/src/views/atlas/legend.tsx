@@ -2,10 +2,10 @@
 
 import type { LegendScale } from "../../draw/figure";
 import { ColorLegend } from "../../ui/colors/legend";
-import { RoleLetter } from "../../ui/head-grid/head-roles";
-import { aroundZero, counted, plainNumber } from "../../ui/text/captions";
+import { RoleLegend } from "../../ui/head-grid/head-roles";
+import { aroundZero, plainNumber } from "../../ui/text/captions";
 import { unitInWords } from "./captions";
-import type { NumberScale, RoleEntry } from "./coloring";
+import type { NumberScale } from "./coloring";
 import type { AtlasProps } from "./controls";
 
 /** Return the legend of a scale of numbers. It names the number and its unit: "entropy, bits". */
@@ -25,7 +25,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   return (
     <>
       {legend.kind === "roles" ? (
-        <Roles store={store} entries={legend.entries} />
+        <RoleLegend signs={legend.entries} />
       ) : (
         <Scale context={context} legend={legend} />
       )}
@@ -56,29 +56,5 @@ function Scale({ context, legend }: Pick<AtlasProps, "context"> & { legend: Numb
         </>
       )}
     </div>
-  );
-}
-
-/** Buttons of the roles. A click highlights the heads with this role until the next click. */
-function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEntry[] }) {
-  const chosen = store.role.value;
-  return (
-    <fieldset class="av-wrapping av-atlas-roles" aria-label="Roles">
-      {entries.map(({ role, name, sign, color, count }) => (
-        <button
-          type="button"
-          key={name}
-          aria-pressed={chosen === role}
-          title={chosen === role ? "Show all heads" : `Highlight these heads: ${name}`}
-          onClick={() => {
-            store.role.value = chosen === role ? undefined : role;
-          }}
-        >
-          <RoleLetter sign={sign} color={color} />
-          {name}
-          <span class="av-muted">{counted(count)}</span>
-        </button>
-      ))}
-    </fieldset>
   );
 }

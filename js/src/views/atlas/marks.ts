@@ -18,9 +18,6 @@ import { sortedValue } from "./captions";
 import type { CellLook } from "./coloring";
 import { WITH_NUMBER } from "./layout";
 
-/** Opacity of the heads that are not highlighted while other heads are highlighted. */
-const DIM = 0.14;
-
 /**
  * Return the marks of a head: its cell and, if `below` is positive, its number and the score that
  * orders the heads below the cell.
@@ -31,13 +28,12 @@ export function headMarks(
   { x, y, side: cell }: Square,
   below: number,
   palette: Palette,
-  dim = false,
 ): Mark[] {
   const look = fill === null ? { stroke: palette.rule } : { fill };
   const bounds = { x, y, width: cell, height: cell, radius: cell < 14 ? 0 : 2 };
-  const marks: Mark[] = [{ kind: "rect", ...bounds, ...look, opacity: dim ? DIM : 1 }];
+  const marks: Mark[] = [{ kind: "rect", ...bounds, ...look }];
   // A single letter fits into every cell. Longer signs need a larger cell.
-  if (!dim && sign !== "" && (sign.length === 1 || cell >= WITH_NUMBER)) {
+  if (sign !== "" && (sign.length === 1 || cell >= WITH_NUMBER)) {
     const size = sign.length === 1 ? Math.min(13, cell - 1) : sign.length > 3 ? 9 : 10.5;
     marks.push(textMark(sign, x + cell / 2, y + cell / 2 + 0.5, ink, size, { align: "middle" }));
   }

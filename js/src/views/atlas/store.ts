@@ -2,7 +2,7 @@
  * Signals of the atlas: the data of the chosen stack and head, the grid of heads, and the captions.
  */
 
-import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
 import {
   type GridLayout,
@@ -143,11 +143,6 @@ function createGrid(
     /** Whether the grid has linear and other layers. */
     hasKinds: computed(() => grid.value?.kinds !== undefined),
     layout,
-    /**
-     * Name of the highlighted role, or null if the heads without a role are highlighted. Undefined
-     * if no heads are highlighted.
-     */
-    role: signal<string | null | undefined>(undefined),
     choose: (index: HeadIndex) =>
       batch(() => {
         const { stack: of, layer, head } = inGrid(index);

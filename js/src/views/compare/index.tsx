@@ -55,7 +55,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   // the figure would otherwise be blank.
   const isPart = (name: PaneName): boolean =>
     isPrinted(context.figure) && arrangement.peek() === "two" && name !== "difference";
-  const lastPane = store.panes.value.at(-1) as PaneName;
+  const lastPane = (): PaneName => store.panes.value.at(-1) as PaneName;
   const entries = useExports(frame, {
     name: "compare-view",
     figure: async () => {
@@ -108,8 +108,8 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         : [upper.scene, row, ...below];
       return { ...upper, scene: inColumns([rows]) };
     },
-    csv: () => panes.exporter(lastPane).csv(),
-    csvLabel: `${titleOf(store.selection.value, lastPane)}, CSV`,
+    csv: () => panes.exporter(lastPane()).csv(),
+    csvLabel: `${titleOf(store.selection.value, lastPane())}, CSV`,
   });
 
   useSignalEffect(() => {
