@@ -24,8 +24,8 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 import attnviz as av
-from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.layer_change import ForwardChange, ModuleRun
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.changes import Change, identity_of, plan_of
 from attnviz.interventions.example import Example

@@ -35,7 +35,7 @@ from attnviz.analysis.measures import (
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
-from attnviz.record.stack import AttentionStack, as_shares, check_weights
+from attnviz.record.stack import AttentionStack, as_shares, require_weights
 from attnviz.utils.progress import Pace, with_progress
 
 Scores = NDArray[np.float64]
@@ -331,7 +331,7 @@ class Scoring:
     def __init__(
         self, stack: AttentionStack, names: Sequence[str], max_queries: int | None = None
     ) -> None:
-        check_weights(stack, "scores of heads")
+        require_weights(stack, "scores of heads")
         self.measures = [_fitting(stack, name) for name in names]
         self._stack = stack
         self._queries, self._keys = facts_of(stack)

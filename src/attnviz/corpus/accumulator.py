@@ -24,7 +24,7 @@ from attnviz.corpus.texts import named_error, note_on_some_texts
 from attnviz.corpus.totals import KIND, Settings, Totals, join_ranges, totals_of_texts
 from attnviz.record.notes import NoteKind, of_kind
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import as_shares, check_weights
+from attnviz.record.stack import as_shares, require_weights
 from attnviz.record.token_kinds import KINDS
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import short_repr, whole_number
@@ -192,7 +192,7 @@ def _checked_text(
     facts = {side: _token_facts(settings, tokens, values) for side, tokens in sides.items()}
     texts = {}
     for name, stack in stacks.items():
-        check_weights(stack, "statistics of heads")
+        require_weights(stack, "statistics of heads")
         has_relations = parse is not None and one_text(stack)
         relations = pairs_of_relations(parse, stack.query_tokens) if has_relations else {}
         queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]

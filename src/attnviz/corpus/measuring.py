@@ -56,10 +56,10 @@ Indices = NDArray[np.int64]
 #: all pairs, and the positions of their keys.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
-#: Largest absolute offset with a separate column in `StackNumbers.offsets`.
+#: Largest absolute offset with a separate column in `StackMeasurements.offsets`.
 MAX_OFFSET = 64
-#: Labels of the columns of `StackNumbers.offsets`: the offsets -64 to 64 without the first key,
-#: then "first" for the first key of the text at any distance, and "rest" for all other keys.
+#: Labels of the columns of `StackMeasurements.offsets`: the offsets -64 to 64 without the first
+#: key, then "first" for the first key of the text at any distance, and "rest" for all other keys.
 OFFSET_LABELS = (*map(str, range(-MAX_OFFSET, MAX_OFFSET + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
@@ -200,7 +200,7 @@ def can_measure_together(texts: Sequence[StackText]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class StackNumbers:
+class StackMeasurements:
     """Measurements of the heads of a stack in some texts. The heads of all layers form one axis.
 
     Attributes
@@ -251,7 +251,7 @@ def measure_stacks(
     *,
     seed: int = 0,
     min_orders: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None,
-) -> StackNumbers:
+) -> StackMeasurements:
     """Measure the heads of the same stack in one text, or in several (`can_measure_together`).
 
     The sampled edges depend on `seed` and on the indices of the texts. `min_orders` has a rank for
@@ -365,10 +365,10 @@ class _Measuring:
         self._strongest: list[EdgeColumns] = []
         self._sampled: list[EdgeColumns] = []
 
-    def result(self) -> StackNumbers:
+    def result(self) -> StackMeasurements:
         for group in _joined_groups(self._texts):
             self._measure(group)
-        return StackNumbers(
+        return StackMeasurements(
             scores=self._scores(),
             offsets=self._offsets,
             offset_counts=self._offset_counts,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.columns import check_column_names
 from attnviz.corpus.edges import KeptEdges
-from attnviz.corpus.measuring import StackNumbers, StackText
+from attnviz.corpus.measuring import StackMeasurements, StackText
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 Numbers = NDArray[np.float64]
@@ -119,13 +119,13 @@ class StackTotals:
         Whether the layers are linear, so that the weights are shares of absolute weights.
     scores : mapping of str to ndarray, (1 + NUM_BASELINES, 4, heads)
         Four sums for each score s and each baseline b. The first axis has the baselines (see
-        `StackNumbers.scores`): the number 0 in place of a baseline, which gives the sums of s
+        `StackMeasurements.scores`): the number 0 in place of a baseline, which gives the sums of s
         itself, the shuffled baseline, the baseline from position, and the baseline from the key.
         The second axis has four sums over the texts in which s and b are defined: the number of
         these texts, the sum of b, the sum of s - b, and the sum of (s - b)**2.
     offsets : ndarray, (2, heads, offsets)
         By offset, sums of weights (first item), and the numbers by which they are divided to get
-        means (second item). See `offsets` and `offset_counts` of `StackNumbers`.
+        means (second item). See `offsets` and `offset_counts` of `StackMeasurements`.
     classes : mapping of str to ClassTotals
         For each system of classes, sums of weights by class.
     edges : tuple of KeptEdges
@@ -191,7 +191,7 @@ class StackTotals:
         )
 
 
-def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackTotals:
+def totals_of_texts(numbers: StackMeasurements, texts: Sequence[StackText]) -> StackTotals:
     """Convert the measurements `numbers` of a stack in some texts to totals.
 
     The attribute `edges` of the result has all tokens of the texts, also tokens that are not near
@@ -230,7 +230,7 @@ def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
 
     The sums are the number of texts, the sum of b, of s - b, and of (s - b)**2, as in
     `StackTotals.scores`. `scores` has an array (texts, 1 + NUM_BASELINES, heads) for each score
-    (`StackNumbers.scores`). Its second axis has the score s itself, and its baselines. For the
+    (`StackMeasurements.scores`). Its second axis has the score s itself, and its baselines. For the
     score itself, b is 0.
     """
     values = np.stack(list(scores.values()))

@@ -201,7 +201,7 @@ class Answer:
         return float(max(size * torch.finfo(row.dtype).eps, math.sqrt(2 * mean)))
 
 
-def values_of(answers: Sequence[Answer], outputs: Any, first: int) -> list[float]:
+def values_in_batch(answers: Sequence[Answer], outputs: Any, first: int) -> list[float]:
     """Return `Answer.value` of the examples of a batch from `first`, each with its own answer.
 
     The numbers are read together, because each time the host waits for the device.

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 
 import torch
 
-from attnviz.extraction.capture.change import ModuleRun
+from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.options import RecordOptions, check_options, read_capture_options
 from attnviz.interventions.answer import FUNCTION_INSTEAD
 from attnviz.interventions.attributed import HeadVectors, ValueNorms

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.extraction.capture.change import ForwardChange, LayerChange, ModuleRun
+from attnviz.extraction.capture.layer_change import ForwardChange, LayerChange, ModuleRun
 from attnviz.record.attention import (
     LayerAttention,
     QueryKeyAttention,

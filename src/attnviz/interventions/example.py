@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from attnviz.extraction.capture.change import ForwardChange
 from attnviz.extraction.capture.collector import Observer
 from attnviz.extraction.capture.forward import (
     Forward,
@@ -14,6 +13,7 @@ from attnviz.extraction.capture.forward import (
     layer_sizes_of,
     run_forward,
 )
+from attnviz.extraction.capture.layer_change import ForwardChange
 from attnviz.extraction.capture.memory import check_runs
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.inputs.batch import Batch, split_examples

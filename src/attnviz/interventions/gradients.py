@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import ModuleRun, output_by_head
 from attnviz.extraction.hooks import hook
 from attnviz.interventions.attributed import HeadVectors
 from attnviz.interventions.changes import Ablate, StackLayer

@@ -13,7 +13,7 @@ from typing import Any, Unpack, overload
 
 import torch
 
-from attnviz.extraction.capture.change import LayerChange, ModuleRun
+from attnviz.extraction.capture.layer_change import LayerChange, ModuleRun
 from attnviz.extraction.capture.steps import MORE_KEYS, MORE_QUERIES, ChangedSteps, StepChange
 from attnviz.extraction.inputs.generate import (
     Generated,

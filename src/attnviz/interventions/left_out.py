@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.hooks import evaluate, hook
 from attnviz.extraction.modules import attention_modules, modules_of

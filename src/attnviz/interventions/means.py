@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import ModuleRun, output_by_head
 from attnviz.extraction.capture.linear import RuleCall
 from attnviz.extraction.capture.outputs import FollowedOutputs
 from attnviz.interventions.changes import MeanOutputs, ModuleRuns, StackLayer

@@ -12,8 +12,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import ModuleRun, output_by_head
 from attnviz.extraction.capture.outputs import FollowedOutputs, projection_rows
 from attnviz.interventions.attributed import ValueNorms
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import LayerChange
+from attnviz.extraction.capture.layer_change import LayerChange
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.answer import Answer, exact_row
 from attnviz.interventions.example import Example

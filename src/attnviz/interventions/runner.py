@@ -26,16 +26,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.collector import Observer
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward, arguments_of, run_forward
+from attnviz.extraction.capture.layer_change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
-from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of, values_of
+from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of, values_in_batch
 from attnviz.interventions.changes import Change, ModuleRuns, plan_of
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.interventions.rounding import perturb
@@ -377,7 +377,7 @@ class Runner:
             for index, answer in enumerate(answers, first)
         )
         self.noise = max(self.noise, *noise)
-        return values_of(answers, outputs, first)
+        return values_in_batch(answers, outputs, first)
 
     def _is_unchanged(self, outputs: Any, index: int) -> bool:
         """Return whether an unchanged copy has the answer `before`, up to rounding.

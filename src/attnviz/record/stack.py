@@ -812,7 +812,7 @@ def as_shares(stack: AttentionStack) -> AttentionStack:
     )
 
 
-def check_weights(stack: AttentionStack, what: str) -> None:
+def require_weights(stack: AttentionStack, what: str) -> None:
     """Raise ValueError if the values of a stack are signed numbers or ranks instead of weights.
 
     `what` is the first part of the message: what the caller computes from weights, such as "sources

@@ -43,7 +43,7 @@ from attnviz.server.protocol import (
 )
 from attnviz.server.reads import HEADERS, ReadRequest
 from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
-from attnviz.server.vectors import VectorsHeader, encode_vectors
+from attnviz.server.vectors import VectorsHeader, encode_row_vectors
 from attnviz.utils.arguments import existing_number
 from attnviz.utils.numbers import finite_lists
 
@@ -190,7 +190,7 @@ class VectorsRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
-        return encode_vectors(
+        return encode_row_vectors(
             stack,
             layer=self.layer,
             head=self.head,

@@ -111,7 +111,7 @@ class VectorsHeader(RowHeader):
     weight_in_range: float
 
 
-def encode_vectors(
+def encode_row_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice
 ) -> Reply:
     """Return a reply with a `VectorsHeader` about one query and the requested keys.

@@ -21,8 +21,8 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.extraction.capture.change import ForwardChange, LayerChange
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import ForwardChange, LayerChange
 from attnviz.extraction.capture.outputs import FollowedOutputs
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.answer import Answer

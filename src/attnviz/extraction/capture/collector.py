@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.calls import copy_attention, read_attention, with_four_axes
-from attnviz.extraction.capture.change import Changer, Changes, ForwardChange, ModuleRun
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -29,6 +28,7 @@ from attnviz.extraction.capture.indexer import (
     read_ranks,
     report_indexers,
 )
+from attnviz.extraction.capture.layer_change import Changer, Changes, ForwardChange, ModuleRun
 from attnviz.extraction.capture.linear import RuleCall, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.collector import Collector, Observer
+from attnviz.extraction.capture.layer_change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.memory import (
     LayerSize,
     check_disk,

@@ -17,9 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.families import NORM_CLASS
 from attnviz.extraction.hooks import hook

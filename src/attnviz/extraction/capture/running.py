@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, dispatching, report
+from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.capture.sparse import report_sparse
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.families import OVER_LAYERS, sparse_kind

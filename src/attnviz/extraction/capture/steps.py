@@ -19,9 +19,9 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import read_attention, with_four_axes
-from attnviz.extraction.capture.change import Block, Changer, LayerChange, ModuleRun
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import Block, Changer, LayerChange, ModuleRun
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.layer_change import output_by_head
 
 
 def test_batch_and_heads_may_be_one_axis_in_which_the_batch_comes_first() -> None:
