@@ -73,7 +73,7 @@ def test_the_last_of_quickly_changing_texts_is_shown(notebook: Notebook) -> None
         "for i in range(11):\n    view.text, view.token = i % 3, i % 4\n    time.sleep(0.02)"
     )
     expect(view).to_contain_text("Query “did”, position 2 of text 1")
-    expect(view.locator(".av-running .av-token-chosen")).to_have_text("did")
+    expect(view.locator(".av-running .av-token[aria-pressed=true]")).to_have_text("did")
 
 
 def test_a_projection_runs_in_the_background_and_can_be_cancelled(notebook: Notebook) -> None:

@@ -108,7 +108,9 @@ def test_the_pointer_names_a_point_and_a_click_chooses_it(show: Show, corpus: av
         plot.click(position=pixel(point))
         says(root, f"{kind.capitalize()} “{tokens[position]}”, position {position} of text {text}")
         assert root.locator(".av-running .av-token").all_text_contents() == tokens
-        expect(root.locator(".av-token-chosen")).to_have_attribute("data-at", str(position))
+        expect(root.locator(".av-token[aria-pressed=true]")).to_have_attribute(
+            "data-at", str(position)
+        )
     # A second click on the point deselects it.
     plot.click(position=pixel(visible[-1]))
     says(root, "Click a point to see its text here.")

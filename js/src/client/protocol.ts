@@ -124,25 +124,6 @@ export interface CorpusCaveat {
   kind?: "moving" | "bias";
 }
 
-/** Tokens that are the patches of one image, row by row from the top left. */
-export interface CorpusGrid {
-  /** Index, in `CorpusPoints.names`, of the text whose input contains the image. */
-  text: number;
-  /** Whether the patches are query tokens, key tokens, or both. */
-  side: "both" | "queries" | "keys";
-  /** Index of the image among the images of the text, from 0. */
-  image: number;
-  /** Position of the first patch among the tokens of the text. */
-  start: number;
-  /** Number of rows (`rows`) and of columns (`columns`) of patches. */
-  rows: number;
-  columns: number;
-  /** Number of tokens between two rows that are not patches. Omitted if 0. */
-  gap?: number;
-  /** Name of the image. Omitted if empty. */
-  name?: string;
-}
-
 /**
  * Description of the points of a stack, and of the texts and tokens that they belong to.
  *
@@ -174,8 +155,6 @@ export interface CorpusPoints {
   stride: number;
   /** Title of each text that was read. */
   names: string[];
-  /** Number of query tokens of each text in `names`, or 0 if the text has no points. */
-  text_tokens: number[];
   /** Distinct tokens, as the view displays them. */
   vocabulary: string[];
   /**
@@ -197,8 +176,6 @@ export interface CorpusPoints {
   caveats: CorpusCaveat[];
   /** Total number of images in the texts in `names`. */
   images: number;
-  /** Patches of the images in the texts that have points. Omitted without images. */
-  grids?: CorpusGrid[];
 }
 
 /**
@@ -1167,13 +1144,11 @@ export interface NormsRequest {
 /**
  * Header of a reply with the lengths of vectors (Euclidean norms), as integer codes.
  *
- * Code 0 stands for the smallest norm, `low`, and code `top` for the largest norm, `high`. A code
- * has one byte if `top` is 255, and two bytes if `top` is 65,535.
+ * Code 0 stands for the smallest norm, `low`, and code 65,535 for the largest norm, `high`.
  */
 export interface NormsHeader {
   low: number;
   high: number;
-  top: number;
 }
 
 /**

@@ -436,7 +436,7 @@ const scaling: Trait<"norms" | "none"> = {
   kind: ["norms", "none"],
   address: "never",
   label: "Scale",
-  labels: { norms: "by norms", none: "as they are" },
+  labels: { norms: "by norms", none: "no" },
   group: "placing",
 };
 

@@ -3,7 +3,7 @@
 The page contains replies of the view's server, which are recorded in advance (see
 `attnviz.pages.recorded`). A point is a query or a key of one token. For each head the page contains
 the first two principal components of each point as 16-bit codes (see
-`attnviz.embedding.server.plots.coded`), the norm of each point as one byte, and the trust figures
+`attnviz.embedding.server.plots.coded`), the norm of each point, and the trust figures
 (see `attnviz.embedding.trust`). With `top_keys` the page also contains the strongest keys of each
 query. If the view shows another projection, such as t-SNE, the page contains its plots, too. Their
 replies come first, because a request gets the first reply with its arguments, and those of the
@@ -35,11 +35,6 @@ from attnviz.utils.threads import torch_threads
 
 #: Default maximum size of a page, in bytes. Larger pages open slowly.
 MAX_BYTES = 40_000_000
-
-# Estimated minimum of the size of points and strongest keys in the page, divided by their
-# uncompressed size. A page that would be too large even at this ratio is refused before anything is
-# computed. Random vectors do not compress, so their ratio is that of base64, 4 / 3.
-_MIN_SHARE = 0.8
 
 # Reason why a page without `top_keys` draws no lines, for its reader.
 _NO_KEYS = (
@@ -86,30 +81,30 @@ def make_embedding_page(
     wait : bool, default True
         Whether to wait until the t-SNE or UMAP projection of the enlarged head is finished. If
         False, the page contains the newest frame, which has the points after some iterations. If
-        no head of the stack has a frame, the page shows the principal components.
+        it has no frame, the page shows the principal components.
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
-    bare = check_size_without_data(corpus.model, "embedding", state, max_bytes)
-    if max_bytes is not None:
-        least = bare + round(_MIN_SHARE * _uncompressed(corpus, top_keys))
-        if least > max_bytes:
-            raise ValueError(_too_large(corpus, max_bytes, least, "at least "))
+    size = check_size_without_data(corpus.model, "embedding", state, max_bytes)
     placing = _placing(state)
     # Projections may fail. They come first, so that a failure is reported before the rest of the
     # page is computed, which takes seconds.
     if wait:
         finish_projection(answers, state)
-    replies = list(_projections(answers, state))
+    replies = _projection(answers, state)
     if not replies and not wait:
-        # No head of the stack has a frame yet, so the page shows the principal components.
+        # The projection has no frame yet, so the page shows the principal components.
         state = {**state, "method": "pca", "dimensions": 2}
     for name in corpus.stack_names:
         replies.append(recorded_json("points", {"stack": name}, describe_points(corpus, name)))
         layers = corpus.stack(name).layers
         for done, layer in enumerate(layers):
             with part_of(f"layers of {name}", done, len(layers)):
-                replies += _layer_replies(answers, name, layer, placing, top_keys)
+                of_layer = list(_layer_replies(answers, name, layer, placing, top_keys))
+            replies += of_layer
+            size += sum(len(reply.get("data", "")) for reply in of_layer)
+            if max_bytes is not None and size > max_bytes:
+                raise ValueError(_too_large(corpus, max_bytes, size, "at least "))
     if not top_keys:
         replies.append(recorded("lines", {}, {"problem": _NO_KEYS}))
     data = {"description": describe_corpus(corpus), "replies": replies}
@@ -140,10 +135,8 @@ def _layer_replies(
         trust = answers.trust(options)
     yield recorded("trust", at, {"heads": trust})
     with torch_threads(1):
-        headers, codes = zip(
-            *(answers.norms(name, layer, head, top=255) for head in heads), strict=True
-        )
-        yield recorded("norms", at, headers, np.stack(codes))
+        headers, codes = zip(*(answers.norms(name, layer, head) for head in heads), strict=True)
+        yield recorded("norms", at, headers, np.stack(codes).view(np.uint8))
         if count:
             keys = []
             with part_of("keys", 2, parts):
@@ -187,31 +180,27 @@ def _plot_of(state: Mapping[str, Any], layer: int, head: int) -> PlotOptions:
     return PlotOptions(layer=layer, head=head, placing=_placing(state), **options)
 
 
-def _projections(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield replies with plots, and their trust figures, by the view's method and dimensions.
+def _projection(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return replies with the plot of the enlarged head, and its trust figures.
 
-    For t-SNE and UMAP, these are the plots of all heads of the stack whose projection has at least
-    one frame (intermediate result). For three principal components, it is only the plot of one
-    head. For two principal components, there are none, because every page contains these plots.
+    There are none for two principal components, because every page contains these plots, and for a
+    t-SNE or UMAP that has no frame (intermediate result).
     """
-    method, dimensions, name = state["method"], state["dimensions"], state["stack"]
-    if (method, dimensions) == ("pca", 2):
-        return
-    stack = answers.corpus.stack(name)
-    every = [(layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))]
-    for layer, head in [_enlarged(state)] if method == "pca" else every:
-        options = _plot_of(state, layer, head)
-        plot = answers.plot(options, start=False)
-        if method != "pca" and not plot.is_projected:
-            continue
-        header, codes = plot.reply()
-        if plot.work is not None and plot.work.state == "running":
-            # A page cannot continue the projection, so it must not show it as running.
-            header["work"]["state"] = "cancelled"
-        at = {"stack": name, "layer": layer, "head": head}
-        at |= {"method": method, "dimensions": dimensions}
-        yield recorded("plot", at, header, codes)
-        yield recorded("trust", at, {"heads": answers.trust(options)})
+    layer, head = _enlarged(state)
+    options = _plot_of(state, layer, head)
+    at = {"stack": options.stack, "layer": layer, "head": head}
+    at |= {"method": options.method, "dimensions": options.dimensions}
+    if (options.method, options.dimensions) == ("pca", 2):
+        return []
+    plot = answers.plot(options, start=False)
+    if options.method != "pca" and not plot.is_projected:
+        return []
+    header, codes = plot.reply()
+    if plot.work is not None and plot.work.state == "running":
+        # A page cannot continue the projection, so it must not show it as running.
+        header["work"]["state"] = "cancelled"
+    trust = {"heads": answers.trust(options)}
+    return [recorded("plot", at, header, codes), recorded("trust", at, trust)]
 
 
 def embedding_figure(
@@ -227,37 +216,22 @@ def embedding_figure(
     corpus, name = answers.corpus, state["stack"]
     points = corpus.points(name)
     placing = _placing(state)
-    # For each layer and head, coordinates from 0 to 255, (2, points), or None for a head without a
-    # plot.
-    codes = [
-        [
-            None if plot.problem else (coded(plot.coordinates)[2].T >> 8).astype(np.intp)
-            for plot in answers.plots(PlotOptions(name, layer, placing), heads)
-        ]
-        for layer in layers
-    ]
-    most = max(map(len, codes))
-    for row in codes:
-        row.extend([None] * (most - len(row)))
-
-    def drawn(plane: NDArray[np.intp] | None, side: int) -> Cells:
-        if plane is None:
-            return np.zeros((side, side), np.uint8)
-        across, up = plane * side // 256
-        cell_indices = (side - 1 - up) * side + across
-        counts_by_kind = [
-            np.bincount(part, minlength=side**2)
-            for part in np.split(cell_indices, [points.num_queries])
-        ]
-        # Larger of the numbers of queries and of keys in each cell, divided by the maximum over all
-        # cells. From this density, the levels are 1 to 3. Cells without points have level 0.
-        density = np.maximum(*counts_by_kind) / max(1, *(int(c.max()) for c in counts_by_kind))
-        levels = np.ceil(3 * density).astype(np.uint8)
-        shown = np.where((levels > 0) & (counts_by_kind[1] > counts_by_kind[0]), levels + 3, levels)
-        return shown.reshape(side, side).astype(np.uint8)
+    plots = [answers.plots(PlotOptions(name, layer, placing), heads) for layer in layers]
+    most = max(map(len, plots))
 
     def cells(side: int) -> Cells:
-        return np.array([[drawn(plane, side) for plane in row] for row in codes])
+        """Return a level for each cell of each head: 1 to 3 for queries, 4 to 6 for keys, or 0."""
+        levels = np.zeros((len(plots), most, side**2), np.uint8)
+        for row, of_layer in enumerate(plots):
+            for column, plot in enumerate(of_layer):
+                across, up = coded(plot.coordinates)[2].T.astype(np.intp) * side // (TOP_CODE + 1)
+                indices = np.split((side - 1 - up) * side + across, [points.num_queries])
+                counts = np.stack([np.bincount(part, minlength=side**2) for part in indices])
+                density = counts.max(axis=0) / counts.max()
+                if not plot.problem:
+                    kinds = 3 * counts.argmax(axis=0) * (density > 0)
+                    levels[row, column] = np.ceil(3 * density) + kinds
+        return levels.reshape(len(plots), most, side, side)
 
     alt_text = (
         f"Queries (brown) and keys (blue) of {format_named('layer', layers)} from top to bottom "
@@ -278,19 +252,6 @@ def embedding_figure(
 
 def _num_heads(corpus: Corpus, name: str) -> int:
     return sum(map(corpus.stack(name).num_heads, corpus.stack(name).layers))
-
-
-def _uncompressed(corpus: Corpus, count: int) -> int:
-    """Return the size in bytes of the points and strongest keys of all heads before compression.
-
-    A point has 5 bytes. A strongest key has 4, but only 3 are counted: if a text has at most 256
-    keys, the high byte of an index is always 0 and takes almost no space after compression.
-    """
-    return sum(
-        _num_heads(corpus, name)
-        * (5 * len(corpus.points(name)) + 3 * count * corpus.points(name).num_queries)
-        for name in corpus.stack_names
-    )
 
 
 def _too_large(corpus: Corpus, limit: int, size: int, prefix: str = "") -> str:

@@ -168,7 +168,7 @@ def problems(placed: Placed) -> list[str | None]:
     -------
     list of (str or None)
         One entry per head. It is a message if the vectors of the head or their distances are not
-        finite, if all points are equal, or if all keys are equal. Otherwise it is None.
+        finite, or if all keys are equal. Otherwise it is None.
 
     Examples
     --------
@@ -181,8 +181,8 @@ def problems(placed: Placed) -> list[str | None]:
     return [
         "queries or keys are not finite numbers, or too large to measure distances"
         if np.isnan(factor)
-        else _problem(queries, keys)
-        for queries, keys, factor in zip(placed.queries, placed.keys, placed.factors, strict=True)
+        else ("all keys are the same" if _are_one(keys) else None)
+        for keys, factor in zip(placed.keys, placed.factors, strict=True)
     ]
 
 
@@ -242,18 +242,6 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     coordinates[torch.isinf(total[:, 0])] = 0
     coordinates[~finite], explained[~finite] = torch.nan, torch.nan
     return Plots(coordinates, explained.numpy())
-
-
-def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
-    if not _are_one(keys):
-        return None
-    if _are_one(queries):
-        difference = (queries[0] - keys[0]).abs().max()
-        if float(difference) <= _ROUNDING * float(
-            torch.maximum(queries[0].abs(), keys[0].abs()).max()
-        ):
-            return "all points are the same"
-    return "all keys are the same"
 
 
 def _are_one(points: torch.Tensor) -> bool:

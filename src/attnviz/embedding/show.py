@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, Literal
 
 from attnviz.corpus.corpus import Corpus
@@ -11,15 +10,10 @@ from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, whole_numbers
 from attnviz.utils.progress import show_progress
-from attnviz.views.position import with_layers
 from attnviz.views.show import show
 
-# Traits whose valid values depend on the corpus.
-_OF_CORPUS = frozenset(
-    {
-        *("stack", "layer", "heads", "token", "key", "text", "selected"),
-    }
-)
+# Traits whose valid values depend on all texts.
+_OF_TEXTS = frozenset({"token", "key", "text", "selected", "color"})
 
 
 def show_embedding_view(
@@ -139,9 +133,8 @@ def _corpus_of(
 ) -> Corpus:
     """Return the corpus that the arguments of `show_embedding_view` describe.
 
-    `given` has the arguments without their defaults. If a model reads texts, `traits` are checked
-    as far as possible before the first text. `include_layers` and the traits `stack`, `layer` and
-    `heads` are checked after the first text, before the model reads the other texts.
+    `given` has the arguments without their defaults. If a model reads texts, `include_layers` and
+    most of `traits` are checked after the first text, before the model reads the other texts.
     """
     EmbeddingView.check_names(traits)
     if isinstance(model, Corpus):
@@ -164,38 +157,14 @@ def _corpus_of(
         )
     from attnviz.corpus.extract import extract_corpus
 
-    columns = given.get("columns")
-    names = [columns] if isinstance(columns, str) else columns
-    column_names = tuple(names) if isinstance(names, Iterable) else ()
-    view = _without_browser(SimpleNamespace(column_names=column_names))
-    view.check_values({"seed": seed, **traits}, _OF_CORPUS)
+    def check(first: Corpus) -> None:
+        known = {name: value for name, value in traits.items() if name not in _OF_TEXTS}
+        EmbeddingView(first, include_layers=include_layers, **known).close()
+
     return extract_corpus(
         model,
         given.pop("texts"),
-        check=lambda first: _check_position(first, traits, include_layers),
+        check=check,
         seed=seed,
         **given,
     )
-
-
-def _check_position(
-    corpus: Corpus, traits: Mapping[str, Any], include_layers: int | Iterable[int] | None
-) -> None:
-    """Raise an error for a stack, layer or heads that the model does not have."""
-    view = _without_browser(with_layers(corpus, include_layers))
-    values = {"stack": view.corpus.stack_names[0]} | dict(traits)
-    values.setdefault("heads", [])
-    # `token` and `key` are not checked, because they may be tokens of a text that is read later.
-    for name in ("stack", "layer", "heads"):
-        if name == "layer" and name not in values:
-            values[name] = view.corpus.stack(values["stack"]).layers[0]
-        trait: Any = EmbeddingView.class_traits()[name]
-        # Set the value without observers, because they would send messages to a browser.
-        view._trait_values[name] = trait._validate(view, values[name])
-
-
-def _without_browser(corpus: Any) -> EmbeddingView:
-    """Create a view without `__init__`. It can validate values, but has no channel to a browser."""
-    view = EmbeddingView.__new__(EmbeddingView)
-    view._corpus = corpus
-    return view

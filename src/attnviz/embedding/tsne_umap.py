@@ -24,7 +24,7 @@ Method = Literal["pca", "tsne", "umap"]
 Metric = Literal["cosine", "euclidean"]
 Floats = NDArray[np.float32]
 
-NAMES: dict[Method, str] = {"tsne": "t-SNE", "umap": "UMAP"}
+NAMES: dict[Method, str] = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 # Minimum number of points, because fewer points have no neighbourhoods.
 _MIN_POINTS = 5
 # Exaggeration and numbers of iterations of t-SNE, as in openTSNE. In the first `_EARLY` iterations,

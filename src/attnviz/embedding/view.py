@@ -25,6 +25,7 @@ from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.trust import HeadTrust
+from attnviz.embedding.tsne_umap import NAMES
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options, check_top_keys
 from attnviz.pages.saved_picture import make_saved_still
@@ -39,6 +40,8 @@ from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, w
 if TYPE_CHECKING:
     from attnviz.pages.image import Drawing
 
+# Tags of traits that the address of a page does not have.
+_HIDDEN: dict[str, Any] = {"sync": True, "address": "never"}
 _NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust) if field.name != "head")
 
 
@@ -60,7 +63,7 @@ class EmbeddingView(PositionedView):
         Initial values of the traits below and of the traits that all views share: `stack`, `layer`,
         `heads`, `token`, `key` and `theme` (see `attnviz.views.position.PositionedView`). The first
         head in `heads` is the head that can be enlarged. The chosen point is the query `token` or
-        the key `key` of the record `text`.
+        the key `key` of the record `text`. If both are set, it is the query.
 
     Attributes
     ----------
@@ -127,37 +130,27 @@ class EmbeddingView(PositionedView):
     text = Index(None, allow_none=True).tag(sync=True, min=0)
     enlarged = traitlets.Bool(default_value=False).tag(sync=True)
     method = Choice(["pca", "tsne", "umap"], "pca").tag(
-        sync=True,
-        address="never",
-        label="Method",
-        labels={"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"},
-        group="projection",
+        **_HIDDEN, group="projection", label="Method", labels=NAMES
     )
-    dimensions = Index(2, min=2, max=3).tag(sync=True, address="never")
+    dimensions = Index(2, min=2, max=3).tag(**_HIDDEN)
     scaling = Choice(["norms", "none"], "norms").tag(
-        sync=True,
-        address="never",
-        label="Scale",
-        labels={"norms": "by norms", "none": "as they are"},
-        group="placing",
+        **_HIDDEN, group="placing", label="Scale", labels={"norms": "by norms", "none": "no"}
     )
     translate = traitlets.Bool(default_value=True).tag(
-        sync=True, address="never", label="move keys onto the queries", group="placing"
+        **_HIDDEN, group="placing", label="move keys onto the queries"
     )
-    lift = traitlets.Bool(default_value=False).tag(
-        sync=True, address="never", label="lift", group="placing"
-    )
-    perplexity = Index(50, min=2).tag(sync=True, address="never")
-    neighbors = Index(15, min=2).tag(sync=True, address="never")
+    lift = traitlets.Bool(default_value=False).tag(**_HIDDEN, group="placing", label="lift")
+    perplexity = Index(50, min=2).tag(**_HIDDEN)
+    neighbors = Index(15, min=2).tag(**_HIDDEN)
     seed = Index(0, min=0, max=2**32 - 1).tag(
-        sync=True, address="never", label="Seed", group="projection", when=("method",)
+        **_HIDDEN, group="projection", label="Seed", when=("method",)
     )
     color = traitlets.Unicode("type").tag(sync=True)
     points = Choice(["both", "queries", "keys"], "both").tag(
         sync=True, label="Points", labels={"both": "queries and keys"}, group="points"
     )
     search = traitlets.Unicode("").tag(sync=True)
-    selected = Numbers(traitlets.Int()).tag(sync=True, address="never")
+    selected = Numbers(traitlets.Int()).tag(**_HIDDEN)
 
     def __init__(
         self,
@@ -195,8 +188,8 @@ class EmbeddingView(PositionedView):
         """Return the view as one HTML page that works offline.
 
         For all heads, the page contains the first two principal components with the current
-        placement, trust figures, and norms. For other projections, it contains the plots that have
-        been computed. It draws attention lines only if `top_keys` is positive.
+        placement, trust figures, and norms. For another projection, it contains the plot of the
+        enlarged head. It draws attention lines only if `top_keys` is positive.
 
         Parameters
         ----------

@@ -190,6 +190,7 @@ def test_invalid_points_are_refused() -> None:
 def test_a_package_that_is_not_installed(
     method: Method, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+    for module in {package, *filter(lambda name: name.startswith(f"{package}."), sys.modules)}:
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{package}: pip install 'attnviz\[embedding\]'"):
         project(POINTS, settings(method))

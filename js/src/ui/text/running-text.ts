@@ -109,33 +109,3 @@ export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;
   return MAX_SHADE * Math.min(1, weight / end);
 }
-
-/** Tokens are on the same line if their upper edges differ by less than this, in pixels. */
-const MAX_TOP_DIFFERENCE = 6;
-
-/**
- * Return the index of the token that is horizontally nearest to the token `from` on the next line
- * (if `down`) or on the previous line. Return `from` if this line does not exist.
- *
- * @param boxes positions of all tokens in the browser window, in pixels.
- */
-export function acrossLines(
-  boxes: readonly { left: number; right: number; top: number }[],
-  from: number,
-  down: boolean,
-): number {
-  const current = boxes[from];
-  if (!current) return from;
-  const middle = (current.left + current.right) / 2;
-  const rises = boxes.map((box) => (down ? box.top - current.top : current.top - box.top));
-  const next = Math.min(...rises.filter((rise) => rise >= MAX_TOP_DIFFERENCE));
-  let best = from;
-  let nearest = Number.POSITIVE_INFINITY;
-  boxes.forEach((box, i) => {
-    const rise = rises[i] as number;
-    if (rise < next || rise >= next + MAX_TOP_DIFFERENCE) return;
-    const aside = Math.max(0, box.left - middle, middle - box.right);
-    if (aside < nearest) [best, nearest] = [i, aside];
-  });
-  return best;
-}

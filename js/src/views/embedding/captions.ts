@@ -112,11 +112,8 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
   const corpus = store.corpus.value;
   const selection = context.record.selection.value;
   if (!corpus || !selection) return "";
-  const [texts, points] = [
-    several(corpus.numTexts, unitOf(corpus)),
-    several(corpus.count, "point"),
-  ];
-  return `${stackName(selection.stack.name)} · ${texts} · ${points}`;
+  const texts = several(corpus.numTexts, unitOf(corpus));
+  return `${stackName(selection.stack.name)} · ${texts} · ${several(corpus.count, "point")}`;
 }
 
 /** Return the result of the search in one sentence, or "" without a search. */
@@ -190,7 +187,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
       // Every head has its own scaling factor, so a caption of all heads states no factor.
       `Vectors ${placingInWords(placingOf(follow(state)), null)}.`,
       corpusInWords(corpus),
-      stride > 1 ? `Small plots show every ${ordinal(stride)} point.` : "",
+      stride > 1 ? `Small plots show one of ${stride} points.` : "",
       caveatsInWords(caveats, null, stack.layers.length, state.translate.value),
       ofColors,
     );
@@ -206,13 +203,6 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
     caveatsInWords(caveats, layer, stack.layers.length, state.translate.value),
     ofColors,
   );
-}
-
-/** Return "2nd", "3rd", "4th", ... */
-function ordinal(count: number): string {
-  const tens = count % 100;
-  const ending = tens >= 11 && tens <= 13 ? "th" : (["th", "st", "nd", "rd"][count % 10] ?? "th");
-  return `${count}${ending}`;
 }
 
 /**
@@ -278,16 +268,12 @@ export function methodInWords(
 function shownMethod(state: EmbeddingState, store: EmbeddingStore, detailed: boolean): string {
   const asked = { ...projectingOf(state), lift: state.lift };
   const plot = store.projection.value;
-  const work = plot?.work;
-  const isInstead =
-    plot &&
-    plot.request.method !== "pca" &&
-    (plot.explained !== null || (work?.done === 0 && work.state !== "done"));
-  if (!isInstead) return methodInWords(asked, detailed);
-  const isRunning = work?.state === "running";
-  const dimensions = isRunning ? asked.dimensions : plot.dimensions;
-  const shown = methodInWords({ ...asked, method: "pca", dimensions });
-  return isRunning ? `${shown}, until ${METHODS[asked.method]} has its first frame` : shown;
+  const isInstead = plot?.request.method === asked.method && plot.explained !== null;
+  if (asked.method === "pca" || !isInstead) return methodInWords(asked, detailed);
+  const shown = methodInWords({ ...asked, method: "pca", dimensions: plot.dimensions });
+  return plot.work?.state === "running"
+    ? `${shown}, until ${METHODS[asked.method]} has its first frame`
+    : shown;
 }
 
 /**

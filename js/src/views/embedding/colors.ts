@@ -176,26 +176,19 @@ function byNumber(
   numberOf: (point: number) => number,
   log: boolean,
 ): Coloring {
-  const isKnown = (value: number): boolean => Number.isFinite(value) && (!log || value > 0);
-  let [low, high, unknown] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
-  for (let point = 0; point < count; point++) {
-    const value = numberOf(point);
-    if (!isKnown(value)) unknown++;
-    else {
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    }
-  }
-  if (low > high) low = high = Number(log);
-  const stops = numberColors(theme);
   const scaled = (value: number): number => (log ? Math.log(value) : value);
-  const [from, to] = [scaled(low), scaled(high)];
-  const index = new Uint8Array(count);
-  for (let point = 0; point < count; point++) {
-    const value = numberOf(point);
-    const share = to > from ? (scaled(value) - from) / (to - from) : 0;
-    index[point] = isKnown(value) ? Math.round(share * (NUMBER_STEPS - 1)) : NUMBER_STEPS;
-  }
+  const values = Array.from({ length: count }, (_, point) => numberOf(point));
+  const known = values.filter((value) => Number.isFinite(scaled(value)));
+  const unknown = count - known.length;
+  const floor = Number(log);
+  const low = known.reduce((a, b) => Math.min(a, b), known[0] ?? floor);
+  const high = known.reduce((a, b) => Math.max(a, b), known[0] ?? floor);
+  const stops = numberColors(theme);
+  const range = scaled(high) - scaled(low);
+  const index = Uint8Array.from(values, (value) => {
+    const share = range > 0 ? (scaled(value) - scaled(low)) / range : 0;
+    return Number.isFinite(scaled(value)) ? Math.round(share * (NUMBER_STEPS - 1)) : NUMBER_STEPS;
+  });
   const gray = UNKNOWN[theme];
   return {
     name,

@@ -44,7 +44,6 @@ const ALL_KEYS = [
   ["Home End", "first, last head of the layer"],
   ["Page ↑ ↓", "a screen of layers up, down"],
   ["Enter", "open the head"],
-  ["Ctrl-wheel", "on a head: open it"],
 ] as const;
 
 /**

@@ -28,9 +28,7 @@ function Entries({ label: name, entries }: { label: string; entries: LegendEntry
       {entries.map(({ label, color, count, shape }) => (
         <li key={label}>
           <span class={`av-${shape}`} style={{ background: color }} />
-          <span class="av-legend-label" title={label}>
-            {label}
-          </span>
+          {label}
           {count !== null && <span class="av-muted">{counted(count)}</span>}
         </li>
       ))}

@@ -4,7 +4,6 @@
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import { countHeads } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { Answer } from "../../ui/view/answer";
 import { follow, same } from "../../ui/view/state";
@@ -46,13 +45,11 @@ export function createOverview(
   );
   // Do not load the overview while a head is enlarged, so that the plot of this head need not wait.
   const asked = computed(() => (state.enlarged.value ? null : settings.value));
-  const progress = signal<[number, number] | null>(null);
   const { latest } = record.answer(asked, async ({ placing }, ended) => {
     const [stack, points] = [record.selection.peek()?.stack, corpus.peek()];
     if (!stack || !points || points.count === 0) return null;
     const plots: SmallPlot[] = [];
     for (const layer of stack.layers) {
-      if (!ended.aborted) progress.value = [plots.length, countHeads(stack)];
       plots.push(...(await smallPlotsOf(source, points, { layer, placing }, ended)));
     }
     return plots;
@@ -84,8 +81,6 @@ export function createOverview(
   return {
     /** Plots of all heads of the stack. After a change of the settings, the previous plots stay. */
     overview: answerOfStack(corpus, latest),
-    /** Number of loaded heads and number of all heads, or null if nothing is loading. */
-    overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     settled,
     /** Trust figures of the overview's plots. */
     trust,

@@ -1,11 +1,10 @@
 /** State of the embedding view, and functions that derive the settings of requests from it. */
 
 import type { Placing } from "../../client/protocol";
-import { EMBEDDING_VIEW_TRAITS, type StateOf } from "../../client/traits";
+import type { EMBEDDING_VIEW_TRAITS, StateOf } from "../../client/traits";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
-import { type RecordState, viewTraits } from "../../ui/view/record";
-import { defaultsOf } from "../../ui/view/state";
+import type { RecordState } from "../../ui/view/record";
 import type { Projecting } from "./client/requests";
 
 /**
@@ -26,20 +25,8 @@ export function placingOf({ scaling, translate, lift }: Placing): Placing {
   return { scaling, translate, lift };
 }
 
-const DEFAULTS = defaultsOf<EmbeddingState>(viewTraits(EMBEDDING_VIEW_TRAITS));
-
-/**
- * Return only the settings of the projection. A setting that the method does not use gets its
- * default value, so that its value cannot change the request.
- */
+/** Return only the settings of the projection. */
 export function projectingOf(state: Projecting): Projecting {
-  const { method, dimensions } = state;
-  const { perplexity, neighbors, seed } = DEFAULTS;
-  return {
-    method,
-    dimensions,
-    perplexity: method === "tsne" ? state.perplexity : perplexity,
-    neighbors: method === "umap" ? state.neighbors : neighbors,
-    seed: method === "pca" ? seed : state.seed,
-  };
+  const { method, dimensions, perplexity, neighbors, seed } = state;
+  return { method, dimensions, perplexity, neighbors, seed };
 }

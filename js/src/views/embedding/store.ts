@@ -148,26 +148,19 @@ export interface EmbeddingProps {
   store: EmbeddingStore;
 }
 
-function createChosenPoint({ state, record }: Context, corpus: ReadonlySignal<Corpus | null>) {
-  // Only one point can be chosen. If a query and a key are pinned, the chosen point is the one that
-  // was set last, or the query if both were set at once.
-  const byKey = signal(false);
-  let [token, key] = [state.token.peek(), state.key.peek()];
-  record.live(() => {
-    const [nowToken, nowKey] = [state.token.value, state.key.value];
-    if (nowToken !== token) byKey.value = false;
-    else if (nowKey !== key) byKey.value = true;
-    [token, key] = [nowToken, nowKey];
-    return undefined;
-  });
+function createChosenPoint({ state }: Context, corpus: ReadonlySignal<Corpus | null>) {
   return {
+    /** The chosen point. If a query and a key are pinned, it is the query. */
     chosen: computed(() => {
       const [points, query, pinned] = [corpus.value, state.token.value, state.key.value];
-      const isKey = pinned !== null && (byKey.value || query === null);
-      const position = isKey ? pinned : query;
+      const position = query ?? pinned;
       if (!points || position === null) return null;
       // If no text is chosen, positions refer to the first text, as in Python.
-      const point = points.pointOf(isKey ? "key" : "query", state.text.value ?? 0, position);
+      const point = points.pointOf(
+        query === null ? "key" : "query",
+        state.text.value ?? 0,
+        position,
+      );
       return point < 0 ? null : point;
     }),
     choose: (point: number | null): void => {

@@ -3,14 +3,12 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { Fragment } from "preact";
 import { useRef } from "preact/hooks";
-import { patchIn } from "../../draw/patches";
 import { windowAround } from "../../ui/axis";
 import { rgbOf } from "../../ui/colors/palette";
-import { bound, Chip, CloseButton, Switch } from "../../ui/controls/fields";
+import { Chip, CloseButton } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { capital, counted, formatSmall, quoted, several } from "../../ui/text/captions";
 import {
-  acrossLines,
   isDotted,
   MAX_TOKENS,
   type RunningToken,
@@ -31,66 +29,51 @@ const MAX_NAMED = 5;
  */
 export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
   const [first, stop] = corpus.pointsOf(kind, text);
-  const grids = (corpus.facts.grids ?? []).filter((grid) => grid.text === text);
-  const tokens = Array.from({ length: stop - first }, (_, i) => {
-    const point = first + i;
-    const position = corpus.positionOf(point);
-    const endsRow = grids.some(
-      (grid) => position === grid.start - 1 || patchIn(grid, position)?.column === grid.columns - 1,
-    );
-    return {
-      name: corpus.tokenOf(point),
-      position,
-      special: corpus.special[corpus.tokens[point] ?? -1] === 1,
-      patch: grids.some((grid) => patchIn(grid, position) !== null),
-      ends: endsRow,
-    };
-  });
+  const nameAt = (point: number): string => (point < stop ? corpus.tokenOf(point) : "");
+  const isPatch = (name: string): boolean => corpus.facts.images > 0 && name.startsWith("patch ");
+  const tokens = Array.from({ length: stop - first }, (_, i) => ({
+    name: nameAt(first + i),
+    position: corpus.positionOf(first + i),
+    special: corpus.special[corpus.tokens[first + i] ?? -1] === 1,
+    patch: isPatch(nameAt(first + i)),
+    // A row of patches begins with column 0.
+    ends: isPatch(nameAt(first + i + 1)) && /^patch \d+,0( |$)/.test(nameAt(first + i + 1)),
+  }));
   return runningText(tokens, isDotted(corpus.facts.vocabulary));
 }
 
 export function TextPane({ context, store }: EmbeddingProps) {
-  const byKey = useSignal(false);
   const corpus = store.corpus.value;
   if (!corpus || corpus.count === 0) return null;
-  const { names, text_tokens: numTokens } = corpus.facts;
+  const { names } = corpus.facts;
   const chosen = store.chosen.value;
   // Another view that is linked to this one may set a token but no text. The token then belongs to
   // the first text.
   const only = names.length === 1 ? 0 : names.length;
   const text = context.state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
   if (text >= names.length)
-    return (
-      <p class="av-text-pane av-muted av-text-none">
-        Click a point to see its {unitOf(corpus)} here.
-      </p>
-    );
+    return <p class="av-muted">Click a point to see its {unitOf(corpus)} here.</p>;
   const isOneText = (context.record.selection.value?.stack.key_tokens ?? null) === null;
-  const props = { context, store, corpus, text };
+  const sides = isOneText ? (["both"] as const) : (["query", "key"] as const);
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
       <header class="av-wrapping av-text-header">
         <h2 class="av-pane-title">{capital(textInWords(corpus, text))}</h2>
-        {isOneText && (numTokens[text] ?? 0) > 0 && (
-          <Switch label="choose keys" {...bound(byKey)} />
-        )}
         <CloseButton label="Close the text" onClick={() => store.choose(null)} />
       </header>
       <ChosenWords context={context} store={store} corpus={corpus} />
-      {isOneText ? (
-        <Running key={text} {...props} kind="both" byKey={byKey.value} />
-      ) : (
-        <>
-          <p class="av-muted av-text-side">Queries</p>
-          <Running key={`queries ${text}`} {...props} kind="query" byKey={false} />
-          <p class="av-muted av-text-side">Keys</p>
-          <Running key={`keys ${text}`} {...props} kind="key" byKey={true} />
-        </>
-      )}
+      {sides.map((kind) => (
+        <Fragment key={`${kind} ${text}`}>
+          {kind !== "both" && <p class="av-muted">{SIDES[kind]}</p>}
+          <Running {...{ context, store, corpus, text, kind }} />
+        </Fragment>
+      ))}
       <Strongest store={store} corpus={corpus} />
     </section>
   );
 }
+
+const SIDES = { key: "Keys", query: "Queries", both: "Tokens" } as const;
 
 /** Description of the chosen point and its lines, or a hint without a chosen point. */
 function ChosenWords({ context, store, corpus }: EmbeddingProps & { corpus: Corpus }) {
@@ -101,13 +84,13 @@ function ChosenWords({ context, store, corpus }: EmbeddingProps & { corpus: Corp
     const words = none
       ? "Click a token to choose it. Alt-click chooses it as a key."
       : "This token is not among the points, so it is not on the plot.";
-    return <p class="av-muted av-text-words">{words}</p>;
+    return <p class="av-muted">{words}</p>;
   }
   const coverage =
     store.linesProblem.value ?? linesCoverageInWords(corpus.isKey(chosen), store.lines.value);
   const token = quoted(corpus.tokenOf(chosen));
   return (
-    <p class="av-text-words">
+    <p>
       {`${capital(corpus.kindOf(chosen))} ${token}, position ${corpus.positionOf(chosen)}. `}
       <span class="av-muted">{coverage}</span>
     </p>
@@ -140,8 +123,6 @@ interface RunningProps extends EmbeddingProps {
   text: number;
   /** Kind of the points that the tokens stand for, or "both" if all tokens are queries and keys. */
   kind: Kind | "both";
-  /** Whether a click on a token chooses its key. Otherwise it chooses its query. */
-  byKey: boolean;
 }
 
 /**
@@ -149,7 +130,7 @@ interface RunningProps extends EmbeddingProps {
  * of its lines are shaded by their weight.
  */
 function Running(props: RunningProps) {
-  const { context, store, corpus, text, kind, byKey } = props;
+  const { context, store, corpus, text, kind } = props;
   const box = useRef<HTMLFieldSetElement>(null);
   /** Index of the token that the keyboard has reached. */
   const cursor = useSignal<number | null>(null);
@@ -178,39 +159,26 @@ function Running(props: RunningProps) {
     all.length,
   ]);
   const focusable = Math.max(start, Math.min(stop - 1, cursor.value ?? outlined));
-  const pointAt = (position: number, isKey = byKey): number =>
+  const pointAt = (position: number, isKey = kind === "key"): number =>
     corpus.pointOf(isKey ? "key" : "query", text, position);
   const choose = (index: number, position: number, alternate: boolean): void => {
-    const point = pointAt(position, kind === "both" ? byKey !== alternate : byKey);
+    const point = pointAt(position, kind === "both" ? alternate : kind === "key");
     cursor.value = index;
     // A second click on the chosen token clears the choice. The text stays.
     if (point === store.chosen.peek()) assign(context.state, { text, token: null, key: null });
     else store.choose(point);
   };
   const focus = (to: number): void => {
-    const index = Math.max(0, Math.min(all.length - 1, to));
+    const index = Math.max(start, Math.min(stop - 1, to));
     cursor.value = index;
-    const show = (): void =>
-      box.current?.querySelector<HTMLElement>(`[data-at="${all[index]?.position}"]`)?.focus();
-    if (index >= start && index < stop) show();
-    else {
-      around.value = index;
-      // The token is rendered in the window that has just moved.
-      requestAnimationFrame(show);
-    }
+    box.current?.querySelector<HTMLElement>(`[data-at="${all[index]?.position}"]`)?.focus();
   };
-  const line = (down: boolean): number => {
-    const buttons = Array.from(box.current?.querySelectorAll("[data-at]") ?? []);
-    const boxes = buttons.map((button) => button.getBoundingClientRect());
-    return start + acrossLines(boxes, focusable - start, down);
+  const showAround = (index: number) => () => {
+    around.value = cursor.value = index;
   };
   const keys = {
     ArrowLeft: () => focus(focusable - 1),
     ArrowRight: () => focus(focusable + 1),
-    ArrowUp: () => focus(line(false)),
-    ArrowDown: () => focus(line(true)),
-    Home: () => focus(0),
-    End: () => focus(all.length - 1),
   };
 
   // The pointer on the plot passes over many points. Changing a class is faster than rendering.
@@ -226,7 +194,7 @@ function Running(props: RunningProps) {
     <fieldset
       class="av-running"
       ref={box}
-      aria-label={{ key: "Keys", query: "Queries", both: "Tokens" }[kind]}
+      aria-label={SIDES[kind]}
       onKeyDown={(event) => runKey(event, keys)}
       onPointerOver={({ target }) => {
         const token = (target as HTMLElement).closest<HTMLElement>("[data-at]");
@@ -237,14 +205,13 @@ function Running(props: RunningProps) {
         store.hovered.value = null;
       }}
     >
-      {start > 0 && <Chip onClick={() => focus(start - 1)}>{several(start, "token")} before</Chip>}
+      {start > 0 && <Chip onClick={showAround(start - 1)}>{several(start, "token")} before</Chip>}
       {all.slice(start, stop).map((token, i) => {
         const { position, name, missing } = token;
         const index = start + i;
         const weight = weights.get(position) ?? 0;
         const shade = shadeOf(weight, end);
         const number = weight > 0 ? `, ${formatSmall(weight)}` : "";
-        const special = token.special ? " av-token-special" : "";
         const isChosen = index === outlined;
         return (
           <Fragment key={position}>
@@ -256,7 +223,7 @@ function Running(props: RunningProps) {
             )}
             <button
               type="button"
-              class={`av-token${special}${isChosen ? " av-token-chosen" : ""}`}
+              class={`av-token${token.special ? " av-muted" : ""}`}
               data-at={position}
               tabIndex={index === focusable ? 0 : -1}
               aria-pressed={isChosen}
@@ -272,7 +239,7 @@ function Running(props: RunningProps) {
         );
       })}
       {stop < all.length && (
-        <Chip onClick={() => focus(stop)}>{several(all.length - stop, "token")} after</Chip>
+        <Chip onClick={showAround(stop)}>{several(all.length - stop, "token")} after</Chip>
       )}
     </fieldset>
   );

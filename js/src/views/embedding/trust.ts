@@ -34,23 +34,13 @@ export const TRUST_HELP =
 /** A correlation above this means that distances say little about q·k. */
 const LITTLE = -0.1;
 
-/** Whether distances follow q·k so little that the view shows a warning. */
-export function saysLittle(trust: Trust): boolean {
-  const correlation = trust?.plot ?? null;
-  return correlation !== null && correlation > LITTLE;
-}
-
 /** Return the trust figures as a sentence. */
 export function trustInWords(trust: HeadTrust): string {
   const { plot, recall, recall_baseline: baseline } = trust;
   const parts: string[] = [];
   if (plot !== null) {
-    const figure = `${formatCorrelation(plot)} over keys that a query may attend to`;
-    parts.push(
-      saysLittle(trust)
-        ? `Correlation of distance with q·k on this plot: ${figure}`
-        : `On this plot distance follows q·k with r = ${figure}`,
-    );
+    const r = formatCorrelation(plot);
+    parts.push(`Correlation of distance with q·k over keys that a query may attend to: r = ${r}`);
   }
   if (recall !== null) {
     const by = baseline === null ? "" : ` (chance ${formatShare(baseline)})`;
@@ -59,7 +49,8 @@ export function trustInWords(trust: HeadTrust): string {
     );
   }
   if (parts.length === 0) return "No query has enough keys for trust figures.";
-  return `${capital(parts.join("; "))}.`;
+  const warning = (plot ?? -1) > LITTLE ? " Distance says little about q·k here." : "";
+  return `${capital(parts.join("; "))}.${warning}`;
 }
 
 /** Level of detail of the figures below a tile. Narrow tiles have less detail. */
@@ -94,17 +85,12 @@ export function figureLines(trust: Trust): string[] {
 
 /** Return an explanation of the figures below the plots, and of the opacity of plots. */
 export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): string {
-  const heads = [...trust.values()].filter((head) => head !== null);
-  const hasRecall = heads.length === 0 || heads.some(({ recall }) => recall !== null);
   // The median of the recall that heads would have by chance.
-  const chances = heads.flatMap((head) => head.recall_baseline ?? []).sort((a, b) => a - b);
-  const chance = chances[chances.length >> 1];
+  const chances = [...trust.values()].flatMap((head) => head?.recall_baseline ?? []);
+  const chance = chances.sort((a, b) => a - b)[chances.length >> 1];
   const byChance = chance === undefined ? "" : ` (about ${percent(chance)} by chance)`;
-  const recall =
-    figures === "least" || !hasRecall
-      ? ""
-      : `, and how many of a query’s ten strongest keys are among its ten nearest${byChance}`;
-  return `Below each plot: r of distance with q·k (−1 is best)${recall}. Plots with r near or above 0 are faint.`;
+  const recall = `, and how many of a query’s ten strongest keys are among its ten nearest${byChance}`;
+  return `Below each plot: r of distance with q·k (−1 is best)${figures === "least" ? "" : recall}. Plots with r near or above 0 are faint.`;
 }
 
 /**

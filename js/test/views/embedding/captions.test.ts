@@ -32,7 +32,7 @@ describe("trust", () => {
     "−1.25 0 −1.23e−4 12,300 0 unknown": [-1.25, 0, -0.0001234, 12345.6, -0, Number.NaN]
       .map(formatNumber)
       .join(" "),
-    "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to; 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).":
+    "Correlation of distance with q·k over keys that a query may attend to: r = −0.61; 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).":
       trustInWords(trust),
   });
 });

@@ -4,8 +4,6 @@ import { describe, expect, it } from "vitest";
 import { EMBEDDING_VIEW_TRAITS } from "../../../src/client/traits";
 import { readHash } from "../../../src/ui/view/state";
 import { findPoints } from "../../../src/views/embedding/search";
-import { type EmbeddingState, projectingOf } from "../../../src/views/embedding/state";
-import { EMBEDDING_DEFAULTS } from "../../defaults";
 import { corpusWith } from "./kernel";
 
 const corpus = corpusWith();
@@ -39,14 +37,13 @@ describe("a search", () => {
     expect(tokensWith(searchText, dotted)).toEqual(tokens);
   });
 
-  it("marks all points of a token, and counts points and occurrences", () => {
+  it("marks all points of a token, and counts them", () => {
     const the = findPoints(corpus, "the");
-    // Queries 0 and 3 are "the", query 4 is "The", and each of these tokens is also a key. The two
-    // vocabulary entries have the frequencies 10 and 2.
+    // Queries 0 and 3 are "the", query 4 is "The", and each of these tokens is also a key.
     expect([...(the?.points ?? [])]).toEqual([1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 0]);
-    expect(the).toMatchObject({ count: 6, occurrences: 10 + 2 });
+    expect(the).toMatchObject({ count: 6 });
     // " dog" is in the vocabulary but has no point, so "dog" has no match.
-    expect(findPoints(corpus, "dog")).toMatchObject({ count: 0, occurrences: 0 });
+    expect(findPoints(corpus, "dog")).toMatchObject({ count: 0 });
     expect(findPoints(corpus, "")).toBeNull();
   });
 });
@@ -55,14 +52,5 @@ describe("the state", () => {
   it("ignores invalid values in a URL", () => {
     const hash = "#shown=all&points=none&text=-1&layer=x&enlarged=maybe";
     expect(readHash(hash, EMBEDDING_VIEW_TRAITS)).toEqual({});
-  });
-
-  it("keeps only the settings of the current method", () => {
-    const state = { ...EMBEDDING_DEFAULTS, perplexity: 30, neighbors: 5, seed: 3 };
-    const { perplexity, neighbors, seed } = EMBEDDING_DEFAULTS;
-    const settings = (method: EmbeddingState["method"]) => projectingOf({ ...state, method });
-    expect(settings("pca")).toMatchObject({ perplexity, neighbors, seed });
-    expect(settings("tsne")).toMatchObject({ perplexity: 30, neighbors, seed: 3 });
-    expect(settings("umap")).toMatchObject({ perplexity, neighbors: 5, seed: 3 });
   });
 });

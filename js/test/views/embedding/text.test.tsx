@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import { acrossLines } from "../../../src/ui/text/running-text";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { runningTokens, TextPane } from "../../../src/views/embedding/text";
 import { mount, pass, textsOf, until, useFakeClock } from "../../dom";
@@ -79,9 +78,11 @@ describe("running tokens", () => {
   });
 
   it("show the patches of an image as rows of symbols", () => {
-    const grid = { text: 1, side: "both" as const, image: 0, start: 1, rows: 2, columns: 2 };
-    const tokens = runningTokens(corpusWith({ images: 1, grids: [grid] }), "query", 1);
-    expect(tokens.map(({ text }) => text)).toEqual(["the", "▪", "▪", "▪"]);
+    const vocabulary = ["[CLS]", "patch 0,0", "patch 0,1", "patch 1,0"];
+    const queries = { text: [1, 1, 1, 1], position: [0, 1, 2, 3], token: [0, 1, 2, 3] };
+    const patches = corpusWith({ images: 1, vocabulary, queries, num_queries: 4, num_keys: 4 });
+    const tokens = runningTokens(patches, "query", 1);
+    expect(tokens.map(({ text }) => text)).toEqual(["[CLS]", "▪", "▪", "▪"]);
     expect(tokens.map(({ ends }) => ends)).toEqual([true, false, true, false]);
   });
 
@@ -90,18 +91,4 @@ describe("running tokens", () => {
     expect(runningTokens(corpus, "key", 2).map(({ special }) => special)).toEqual([false, true]);
     expect(runningTokens(corpus, "query", 0)).toEqual([]);
   });
-});
-
-it("the line above and the line below are entered at the nearest token", () => {
-  // Boxes of tokens in three lines, which have three tokens, two tokens and one token.
-  const boxes = [
-    { left: 0, right: 30, top: 0 },
-    { left: 34, right: 60, top: 0 },
-    { left: 64, right: 99, top: 0 },
-    { left: 0, right: 50, top: 24 },
-    { left: 54, right: 90, top: 25 },
-    { left: 0, right: 20, top: 48 },
-  ];
-  expect([0, 1, 2, 3, 4, 5].map((at) => acrossLines(boxes, at, true))).toEqual([3, 3, 4, 5, 5, 5]);
-  expect([5, 4, 3, 0].map((at) => acrossLines(boxes, at, false))).toEqual([3, 2, 0, 0]);
 });

@@ -23,7 +23,7 @@ from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.token_kinds import is_punctuation
 from attnviz.record.tokens import Tokens
-from attnviz.server.description import Description, TokenList, describe, describe_grid
+from attnviz.server.description import Description, TokenList, describe
 
 # Maximum number of points in the small plot of a head.
 _MAX_SMALL_PLOT_POINTS = 10_000
@@ -89,37 +89,6 @@ class CorpusCaveat(TypedDict):
     kind: NotRequired[Literal["moving", "bias"]]
 
 
-class CorpusGrid(TypedDict):
-    """Tokens that are the patches of one image, row by row from the top left.
-
-    Attributes
-    ----------
-    text : int
-        Index, in `CorpusPoints.names`, of the text whose input contains the image.
-    side : {"both", "queries", "keys"}
-        Whether the patches are query tokens, key tokens, or both.
-    image : int
-        Index of the image among the images of the text, from 0.
-    start : int
-        Position of the first patch among the tokens of the text.
-    rows, columns : int
-        Number of rows (`rows`) and of columns (`columns`) of patches.
-    gap : int
-        Number of tokens between two rows that are not patches. Omitted if 0.
-    name : str
-        Name of the image. Omitted if empty.
-    """
-
-    text: int
-    side: Literal["both", "queries", "keys"]
-    image: int
-    start: int
-    rows: int
-    columns: int
-    gap: NotRequired[int]
-    name: NotRequired[str]
-
-
 class CorpusPoints(TypedDict):
     """Description of the points of a stack, and of the texts and tokens that they belong to.
 
@@ -147,8 +116,6 @@ class CorpusPoints(TypedDict):
         `stride`, ...
     names : list of str
         Title of each text that was read.
-    text_tokens : list of int
-        Number of query tokens of each text in `names`, or 0 if the text has no points.
     vocabulary : list of str
         Distinct tokens, as the view displays them.
     frequency : list of int
@@ -163,8 +130,6 @@ class CorpusPoints(TypedDict):
         Tokens of the key points. None if queries and keys are the same tokens.
     images : int
         Total number of images in the texts in `names`.
-    grids : list of CorpusGrid
-        Patches of the images in the texts that have points. Omitted without images.
     """
 
     num_queries: int
@@ -177,7 +142,6 @@ class CorpusPoints(TypedDict):
     seed: int
     stride: int
     names: list[str]
-    text_tokens: list[int]
     vocabulary: list[str]
     frequency: list[int]
     punctuation: list[int]
@@ -187,7 +151,6 @@ class CorpusPoints(TypedDict):
     columns: list[ColumnValues]
     caveats: list[CorpusCaveat]
     images: int
-    grids: NotRequired[list[CorpusGrid]]
 
 
 def describe_corpus(corpus: Corpus) -> Description:
@@ -240,13 +203,6 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         tokens_of = [index[words[text, side][position]] for text, position in at]
         return {"text": texts.tolist(), "position": positions.tolist(), "token": tokens_of}
 
-    chosen = set(points.texts)
-    grids = [
-        {"text": text, "side": "both" if same else side} | describe_grid(grid)
-        for (text, side), own in tokens.items()
-        if text in chosen
-        for grid in own.pictured
-    ]
     facts: dict[str, Any] = {
         "num_queries": points.num_queries,
         "num_keys": points.num_keys,
@@ -254,14 +210,10 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         "total_texts": int(corpus.total_texts),
         "whole": bool(points.whole),
         "num_skipped": int(corpus.num_skipped),
-        "stopped": corpus.total_texts - corpus.num_skipped > len(chosen) or not points.whole,
+        "stopped": corpus.total_texts - corpus.num_skipped > len(points.texts) or not points.whole,
         "seed": int(corpus.seed),
         "stride": small_plot_stride(len(points)),
         "names": list(corpus.names),
-        "text_tokens": [
-            len(words[text, "queries"]) if text in chosen else 0
-            for text in range(len(corpus.records))
-        ],
         "vocabulary": list(index),
         "frequency": list(frequency.values()),
         "punctuation": [number for word, number in index.items() if is_punctuation(word)],
@@ -271,7 +223,6 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         "columns": [_column(corpus.column(stack, name)) for name in corpus.column_names],
         "caveats": _caveats(corpus, stack),
         "images": sum(len(record.images) for record in corpus.records),
-        **({"grids": grids} if grids else {}),
     }
     return cast("CorpusPoints", facts)
 

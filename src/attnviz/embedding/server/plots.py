@@ -154,13 +154,11 @@ class PlotHeader(TypedDict):
 class NormsHeader(TypedDict):
     """Header of a reply with the lengths of vectors (Euclidean norms), as integer codes.
 
-    Code 0 stands for the smallest norm, `low`, and code `top` for the largest norm, `high`. A code
-    has one byte if `top` is 255, and two bytes if `top` is 65,535.
+    Code 0 stands for the smallest norm, `low`, and code 65,535 for the largest norm, `high`.
     """
 
     low: float
     high: float
-    top: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,16 +196,14 @@ class Plot:
         """Return the header and the bytes of a reply with this plot, (2 * dimensions, points)."""
         count, dimensions = self.coordinates.shape
         low, size, codes = coded(self.coordinates)
-        header = {
+        header: dict[str, Any] = {
             "dimensions": dimensions,
             "count": count,
             "low": low,
             "size": size,
-            "explained": self.explained,
-            "factor": self.factor,
-            "problem": self.problem,
-            "work": None if self.work is None else asdict(self.work),
         }
+        header |= {"explained": self.explained, "factor": self.factor, "problem": self.problem}
+        header["work"] = None if self.work is None else asdict(self.work)
         return header, np.concatenate([codes.T >> 8, codes.T & 255]).astype(np.uint8)
 
 
@@ -280,18 +276,16 @@ class EmbeddingAnswers:
         self._trust |= {each[head].key: measured.get(head) for head in missing}
         return [self._trust[own.key] for own in each.values()]
 
-    def norms(
-        self, stack: str, layer: int, head: int, top: int = TOP_CODE
-    ) -> tuple[NormsHeader, NDArray[np.unsignedinteger]]:
-        """Return the norms of the model's queries and keys of a head, as codes from 0 to `top`."""
+    def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, NDArray[np.uint16]]:
+        """Return the norms of the model's queries and keys of a head, as 16-bit codes."""
         vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
         # Norms that are not finite get code 0. The plot of the head states this problem.
         shares = np.nan_to_num((norms - low) / ((high - low) or 1.0), posinf=0.0)
-        codes = np.rint(np.clip(shares, 0.0, 1.0) * top)
-        return {"low": low, "high": high, "top": top}, codes.astype("<u2" if top > 255 else "u1")
+        codes = np.rint(np.clip(shares, 0.0, 1.0) * TOP_CODE)
+        return {"low": low, "high": high}, codes.astype("<u2")
 
     def plots(self, options: PlotOptions, heads: Sequence[int] | None = None) -> list[Plot]:
         """Return plots of some heads by principal components. Compute those that are not cached.

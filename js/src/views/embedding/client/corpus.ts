@@ -42,7 +42,7 @@ export function createCorpus(stack: string, facts: CorpusPoints) {
     /** Number of points. */
     count,
     /** Number of texts with points. */
-    numTexts: facts.text_tokens.filter((length) => length > 0).length,
+    numTexts: new Set(texts).size,
     /**
      * `punctuation` is 1 for each vocabulary entry that is punctuation, `special` for each special
      * token. Other entries are 0.

@@ -157,10 +157,8 @@ export const trustOf = loader(
 /** Load the length of the vector of every point, measured before the placing. */
 export const normsOf = loader(
   "norms",
-  ({ low, high, top }: NormsHeader, bytes) => {
-    const codes = top > 255 ? new Uint16Array(bytes.buffer) : bytes;
-    return Float32Array.from(codes, (code) => low + (code / top) * (high - low));
-  },
+  ({ low, high }: NormsHeader, bytes) =>
+    Float32Array.from(new Uint16Array(bytes.buffer), (code) => low + (code / 65535) * (high - low)),
   (norms) => norms.byteLength,
 );
 

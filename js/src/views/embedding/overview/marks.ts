@@ -11,7 +11,7 @@ import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { gridMarks, type Square } from "../../../ui/head-grid/marks";
 import type { Corpus, SmallPlot } from "../client/requests";
 import { type Coloring, lookOf } from "../colors";
-import { countAtMedian } from "../plot/cloud";
+import { opacityAt } from "../plot/cloud";
 import { headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
 import type { TileLayout } from "./layout";
@@ -62,20 +62,6 @@ function dotOf(room: number, count: number): number {
 }
 
 /**
- * Return the number of points in the cell of the median point on a grid of 16 by 16 cells.
- * `countAtMedian` defines the median point.
- */
-function crowdOf(coordinates: Uint8Array): number {
-  const counts = new Uint32Array(256);
-  const points = coordinates.length / 2;
-  for (let at = 0; at < points; at++) {
-    const cell = ((coordinates[points + at] as number) & 0xf0) | ((coordinates[at] as number) >> 4);
-    counts[cell] = (counts[cell] as number) + 1;
-  }
-  return countAtMedian(counts);
-}
-
-/**
  * Return the dots of a tile. Points that stand out are drawn over the other points.
  *
  * @param square top left corner and side of the tile, in pixels.
@@ -101,8 +87,7 @@ export function tileDots(
     y[i] = top + (255 - (coordinates[points + point] as number)) * scale;
   }
   const radius = dotOf(room, count);
-  const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;
-  const opacity = Math.max(0.26, Math.min(0.85, 1.6 / (1 + 0.6 * onEachOther)));
+  const opacity = opacityAt((count * radius ** 2) / room ** 2);
   const area = { x: square.x, y: square.y, width: square.side, height: square.side };
   const part = (start: number, stop: number) => ({
     kind: "dots" as const,

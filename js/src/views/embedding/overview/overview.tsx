@@ -5,8 +5,7 @@
 
 import { untracked } from "@preact/signals";
 import { type HeadIndex, isSameHead } from "../../../ui/head-grid/grid";
-import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
-import { useZoomWheel } from "../../../ui/plot/wheel";
+import { VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { headName } from "../../../ui/text/captions";
 import { headKey } from "../state";
 import type { EmbeddingProps } from "../store";
@@ -32,12 +31,6 @@ export function EmbeddingOverview(props: OverviewProps) {
 function Tiles({ context, store, overview }: OverviewProps) {
   const grid = overview.grid.value;
   const layout = overview.layout.value;
-  const zoom = (by: number, event: WheelEvent): void => {
-    const head = headOfCell(event, overview.heads.id);
-    // The next events of the same gesture zoom into the plot of the head.
-    if (head && by < 0) overview.open(head);
-  };
-  useZoomWheel(overview.heads.box, zoom, [grid === null]);
   if (!grid || !layout) return null;
   const [trust, plots, look] = [store.trust.value, overview.plots.value, overview.look.value];
   const opened = context.state.heads.value.length > 0 ? store.head.value : null;

@@ -49,26 +49,15 @@ const MAX_ZOOM = 400;
 const TURN_PER_PIXEL = 0.008;
 
 /**
- * Return the drawn points in random order, so that keys do not hide queries. Every call uses the
- * same random numbers.
+ * Return the drawn points in a mixed order, so that keys do not hide queries.
  *
  * @param shown whether a point is drawn.
  */
 export function mixedOrder(count: number, shown: (point: number) => boolean): Uint32Array {
-  const order = new Uint32Array(count);
-  let length = 0;
-  for (let point = 0; point < count; point++) if (shown(point)) order[length++] = point;
-  let state = 0x9e3779b9;
-  for (let i = length - 1; i > 0; i--) {
-    // Linear congruential generator with Knuth's constants. The index is taken from the high bits
-    // of its state, which are more random than the low bits.
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    const j = Math.floor((state / 4294967296) * (i + 1));
-    const other = order[j] as number;
-    order[j] = order[i] as number;
-    order[i] = other;
-  }
-  return order.subarray(0, length);
+  // Multiples of the golden ratio, without their integer part, are spread evenly.
+  const key = (point: number): number => Math.imul(point, 0x9e3779b1) >>> 0;
+  const points = Array.from({ length: count }, (_, point) => point).filter(shown);
+  return Uint32Array.from(points).sort((a, b) => key(a) - key(b));
 }
 
 /**
@@ -127,53 +116,10 @@ export function createCloud(coordinates: Float32Array, dimensions: 2 | 3, order:
      * the two is 1. In three dimensions both are 1.
      */
     reach: dimensions === 3 ? ([1, 1] as const) : ([span(0), span(1)] as const),
-    /**
-     * Density in the cell of the median point (see `countAtMedian`), in points per unit of area.
-     */
-    crowd: crowdOf(units, dimensions),
   };
 }
 
 export type Cloud = ReturnType<typeof createCloud>;
-
-/**
- * Points are counted on a grid with at most `MAX_CELLS` cells per axis. Small clouds have fewer
- * cells, each with `IN_A_CELL` points on average.
- */
-const MAX_CELLS = 64;
-const IN_A_CELL = 8;
-
-/**
- * Return the density in the cell of the median point (see `countAtMedian`), in points per unit of
- * area. Return 0 without points.
- */
-function crowdOf(units: Float32Array, dimensions: number): number {
-  const targetCells = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));
-  const cells = Math.max(1, Math.min(MAX_CELLS, targetCells));
-  const counts = new Uint32Array(cells * cells);
-  const along = (unit: number): number => Math.min(cells - 1, Math.floor(((unit + 1) / 2) * cells));
-  for (let at = 0; at < units.length; at += dimensions) {
-    const cell = along(units[at + 1] as number) * cells + along(units[at] as number);
-    if (!Number.isNaN(cell)) counts[cell] = (counts[cell] as number) + 1;
-  }
-  return countAtMedian(counts) / (2 / cells) ** 2;
-}
-
-/**
- * Return the number of points in the cell of the median point, if points are ordered by the number
- * of points in their cells. Return 0 without points.
- *
- * @param counts number of points in each cell.
- */
-export function countAtMedian(counts: Uint32Array): number {
-  const all = counts.reduce((sum, count) => sum + count, 0);
-  let passed = 0;
-  for (const count of counts.slice().sort()) {
-    passed += count;
-    if (count > 0 && passed * 2 >= all) return count;
-  }
-  return 0;
-}
 
 /**
  * Initial camera, which shows all points. In three dimensions it looks from above, so that no axis
@@ -291,16 +237,20 @@ export function radiusOf(count: number, room: Room, zoom: number): number {
   return Math.max(0.6, Math.min(7, whole * zoom ** 0.35));
 }
 
-/** Return the opacity of dots. It is so low that overlapping dots show the density of points. */
+/**
+ * Return the opacity of dots. It is so low that overlapping dots show the density of points.
+ *
+ * @param density number of dots, times their squared radius, per area of the picture.
+ */
+export function opacityAt(density: number): number {
+  return Math.max(0.26, Math.min(0.85, 1.6 / (1 + 5 * density)));
+}
+
+/** Return the opacity of the dots of a cloud. */
 export function opacityOf(cloud: Cloud, room: Room, zoom: number, radius: number): number {
-  const scale = scaleOf(cloud, room, zoom);
-  const onEachOther = (cloud.crowd / scale ** 2) * Math.PI * radius ** 2;
-  // In three dimensions distant dots are drawn fainter. A higher opacity of all dots compensates
-  // for this.
-  const whole = cloud.dimensions === 3 ? 1.9 : 1.3;
-  // Keep a minimum, so that isolated points are visible if most points are in one cluster.
-  const least = Math.max(0.12, Math.min(0.3, 3000 / Math.max(1, cloud.count)));
-  return Math.max(least, Math.min(0.85, whole / (1 + 0.8 * onEachOther)));
+  const [across, up] = cloud.reach;
+  const area = 4 * across * up * scaleOf(cloud, room, zoom) ** 2;
+  return opacityAt((cloud.count * radius ** 2) / Math.max(1, area));
 }
 
 /**

@@ -6,22 +6,12 @@
 
 import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
-import { textMark, wrap } from "../../../draw/figure";
-import { type DotsMark, fontOf, type Mark, type Scene, sceneOf } from "../../../draw/marks";
+import { type DotsMark, fontOf, type Mark } from "../../../draw/marks";
 import type { Palette } from "../../../ui/colors/palette";
 import { fitLabel } from "../../../ui/text/labels";
 import type { Corpus, Lines } from "../client/requests";
 import type { Look } from "../colors";
-import {
-  type Camera,
-  type Cloud,
-  directionsOf,
-  type Lasso,
-  opacityOf,
-  type Projected,
-  type Room,
-  radiusOf,
-} from "./cloud";
+import { type Cloud, type Lasso, opacityOf, type Projected, type Room, radiusOf } from "./cloud";
 
 /** A cloud on the screen, and everything else that its marks depend on. */
 export interface Shown {
@@ -209,7 +199,7 @@ const FEW_IN_SIGHT = 260;
 const NAMED_FROM = 3;
 const MAX_NAMES = 30;
 /** Maximum number of points for which a label is tried. */
-const MAX_TRIED = 2000;
+const MAX_TRIED = 200;
 /** Maximum number of labels at the other ends of a chosen point's lines. */
 const NAMED_KEYS = 6;
 /** Minimum weight of a line with a label at its other end, relative to the strongest line. */
@@ -256,19 +246,12 @@ export function labelsOf(
         left + width + 4 < label.x ||
         Math.abs(middle - label.y) >= LABEL_HEIGHT,
     );
-  let cells: number[][] | null = null;
-  const hidesPoints = (start: number, middle: number, width: number): boolean => {
-    cells ??= pointsByCell(dots);
-    const [left, right] = [start - radius, start + width + radius];
-    const [top, bottom] = [middle - LABEL_HEIGHT / 2 - radius, middle + LABEL_HEIGHT / 2];
-    const isHidden = (index: number): boolean => {
-      const [px, py] = [x[index] as number, y[index] as number];
-      return px >= left && px <= right && py >= top && py <= bottom;
-    };
-    for (let py = Math.max(0, top); py < bottom + CELL; py += CELL)
-      for (let px = Math.max(0, left); px < right + CELL; px += CELL)
-        if (cells[cellAt(px, py, room)]?.some(isHidden)) return true;
-    return false;
+  const hidesPoints = (left: number, middle: number, width: number): boolean => {
+    const half = LABEL_HEIGHT / 2 + radius;
+    return y.some((py, i) => {
+      const px = x[i] as number;
+      return Math.abs(py - middle) <= half && px >= left - radius && px <= left + width + radius;
+    });
   };
   /**
    * Place at most `most` labels beside their points while there is room. Earlier indices take
@@ -289,20 +272,13 @@ export function labelsOf(
         [px - width / 2, py - away - LABEL_HEIGHT / 2] as const,
         [px - width / 2, py + away + LABEL_HEIGHT / 2] as const,
       ].filter(([left, middle]) => isFree(left, middle, width));
-      const position =
-        free.find(([left, middle]) => !hidesPoints(left, middle, width)) ??
-        (always ? free[0] : undefined);
+      const position = free.find(([left, middle]) => always || !hidesPoints(left, middle, width));
       if (position) labels.push({ index, x: position[0], y: position[1], text, width });
     }
   };
-  if (at >= 0) addLabels([at], 1, true);
   if (at >= 0) {
     const ends = endsOf(cloud, lines, NAMED_SHARE).slice(0, NAMED_KEYS);
-    addLabels(
-      ends.map(({ index }) => index),
-      NAMED_KEYS,
-      true,
-    );
+    addLabels([at, ...ends.map(({ index }) => index)], NAMED_KEYS + 1, true);
   }
   if (points) {
     const standing = indicesOf(cloud, points).slice(0, MAX_TRIED);
@@ -322,29 +298,11 @@ export function labelsOf(
 /** Return the indices of at most `most` points inside the picture, in drawing order. */
 function inSight({ x, y, area }: DotsMark, most: number): number[] {
   const visible: number[] = [];
-  for (let i = 0; i < x.length && visible.length < most; i++)
-    if (cellAt(x[i] as number, y[i] as number, area) >= 0) visible.push(i);
-  return visible;
-}
-
-/** Side of the square cells by which points near a label are found, in pixels. */
-const CELL = 20;
-
-/** Return the number of the cell at a position, or -1 outside of the picture. */
-function cellAt(x: number, y: number, { width, height }: Room): number {
-  if (!(x >= 0 && y >= 0 && x < width && y < height)) return -1;
-  return Math.floor(y / CELL) * Math.ceil(width / CELL) + Math.floor(x / CELL);
-}
-
-/** Return the indices of the points in each cell of the picture. An empty cell may be missing. */
-function pointsByCell(dots: DotsMark): number[][] {
-  const cells: number[][] = [];
-  for (const index of inSight(dots, dots.count)) {
-    const cell = cellAt(dots.x[index] as number, dots.y[index] as number, dots.area);
-    cells[cell] ??= [];
-    cells[cell].push(index);
+  for (let i = 0; i < x.length && visible.length < most; i++) {
+    const [px, py] = [x[i] as number, y[i] as number];
+    if (px >= 0 && py >= 0 && px < area.width && py < area.height) visible.push(i);
   }
-  return cells;
+  return visible;
 }
 
 /** Return a ring around the point under the pointer. */
@@ -363,32 +321,4 @@ export function lassoMarks(lasso: Lasso, palette: Palette): Mark[] {
     const opacity = i === 0 ? 0.4 : 1;
     return { kind: "line", x0, y0, x1, y1, stroke: palette.ink, strokeWidth: 1.5, opacity };
   });
-}
-
-/**
- * Return the three axes of a three-dimensional plot for a corner of the picture. They show how the
- * plot is rotated.
- */
-export function axesMarks(camera: Camera, room: Room, { muted }: Palette): Mark[] {
-  const { right, up } = directionsOf(camera);
-  const [x0, y0, length] = [34, room.height - 34, 20];
-  return ([0, 1, 2] as const).flatMap((axis): Mark[] => {
-    const along = (pixels: number) => [x0 + right[axis] * pixels, y0 - up[axis] * pixels] as const;
-    const [x1, y1] = along(length);
-    const [x, y] = along(length + 8);
-    return [
-      { kind: "line", x0, y0, x1, y1, stroke: muted, strokeWidth: 1.2 },
-      textMark(String(axis + 1), x, y, muted, 10, { align: "middle" }),
-    ];
-  });
-}
-
-/** Return a scene with the reason why a head has no plot. */
-export function problemScene(problem: string, width: number, { muted }: Palette): Scene {
-  const font = fontOf({ size: 13, font: "text" });
-  const lines = wrap(`No plot: ${problem}.`, width - 40, (text) => measureText(text, font));
-  const marks = lines.map((line, i) =>
-    textMark(line, width / 2, 60 + 18 * i, muted, 13, { align: "middle" }),
-  );
-  return sceneOf({ width, height: 100 + 18 * lines.length }, [], marks);
 }

@@ -10,9 +10,7 @@ import { quoted } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
 import { sentenceOf, textInWords } from "../captions";
 import type { Corpus } from "../client/requests";
-import { LassoChip } from "../controls";
 import type { EmbeddingProps, EmbeddingStore } from "../store";
-import { saysLittle, TRUST_HELP } from "../trust";
 import type { Camera } from "./cloud";
 import type { PlotStore } from "./store";
 
@@ -140,17 +138,9 @@ export function EmbeddingPlot(props: PlotProps) {
             assign(state, { selected: plot.inside() });
             plot.lasso.value = [];
           },
-          onDblClick: (event: MouseEvent) =>
-            plot.zoomBy(event.shiftKey ? 0.5 : 2, pointIn(element.current, event)),
           onKeyDown,
         }}
       />
-      {saysLittle(store.headTrust.value) && (
-        <p class="av-embedding-warning av-muted" title={TRUST_HELP}>
-          Distance says little about q·k here.
-        </p>
-      )}
-      <LassoChip context={context} />
     </div>
   );
 }
@@ -231,11 +221,7 @@ export function plotShortcuts(props: PlotProps): Shortcut[] {
     ],
     ["↑ ↓", "the token’s query, its key", { ArrowUp: arrow(0, -1), ArrowDown: arrow(0, 1) }],
     ...headShortcuts(store),
-    [
-      "+ −",
-      "zoom in, zoom out; all the way out: all heads",
-      { "+": zoomIn, "=": zoomIn, "-": zoomOut, _: zoomOut },
-    ],
+    ["+ −", "zoom in, zoom out", { "+": zoomIn, "=": zoomIn, "-": zoomOut, _: zoomOut }],
     ["Shift-arrows", "move the plot, or rotate it"],
     ["Home", "show all points", { Home: plot.fit }],
     ["l", "drag draws a lasso, on or off", { l: lasso }],

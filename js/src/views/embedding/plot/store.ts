@@ -2,7 +2,6 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { type Scene, sceneOf } from "../../../draw/marks";
-import { assign } from "../../../ui/view/state";
 import { problemOf } from "../captions";
 import { lookOf } from "../colors";
 import type { Context } from "../state";
@@ -22,12 +21,10 @@ import {
   zoomedAt,
 } from "./cloud";
 import {
-  axesMarks,
   backOpacity,
   cloudMark,
   hoverMarks,
   lassoMarks,
-  problemScene,
   type Shown,
   type Standing,
   standingMarks,
@@ -35,8 +32,6 @@ import {
 
 /** Maximum distance in pixels between the pointer and the point that it selects. */
 const REACH = 9;
-/** A zoom below this shows all heads instead. */
-const LEAVE_AT = 0.62;
 
 /**
  * Create the signals of one head's plot.
@@ -48,7 +43,7 @@ export function createPlotStore(
   store: EmbeddingStore,
   width: ReadonlySignal<number>,
 ) {
-  const { palette, state } = context;
+  const { palette } = context;
   const camera = signal<Camera>(WHOLE);
   /** Effect of dragging: moving or rotating the plot, or drawing a lasso. */
   const tool = signal<"move" | "lasso">("move");
@@ -97,15 +92,10 @@ export function createPlotStore(
     lines: store.lines.value,
   }));
   const back = computed(() => (shown.value ? [shown.value.dots] : []));
-  const over = computed(() => {
-    const now = shown.value;
-    if (!now) return [];
-    const axes = now.cloud.dimensions === 3 ? axesMarks(camera.value, room.value, now.palette) : [];
-    return [...axes, ...standingMarks(now, standing.value)];
-  });
+  const over = computed(() => (shown.value ? standingMarks(shown.value, standing.value) : []));
   const still = computed<Scene | null>(() => {
-    const problem = problemOf(context, store);
-    if (problem) return problemScene(problem, room.value.width, palette.value);
+    // The caption says why a head has no plot.
+    if (problemOf(context, store)) return sceneOf(room.value, [], []);
     return shown.value && sceneOf(room.value, back.value, over.value, backOpacity(standing.value));
   });
 
@@ -125,8 +115,7 @@ export function createPlotStore(
       return { ...scene, front: [...scene.front, ...pointer] };
     }),
     /**
-     * The scene without marks of the pointer, or the reason why the head has no plot. Null if nothing
-     * is drawn yet.
+     * The scene without marks of the pointer. Null if nothing is drawn yet.
      */
     still,
     /** Return the point nearest to a position of the picture, or null if none is within `REACH`. */
@@ -156,17 +145,14 @@ export function createPlotStore(
           : movedBy(from, points, room.peek(), dx, dy);
     },
     /**
-     * Zoom by a factor at a position of the picture, or at its centre without `at`. A zoom below
-     * `LEAVE_AT` shows all heads instead.
+     * Zoom by a factor at a position of the picture, or at its centre without `at`.
      */
     zoomBy: (factor: number, at?: { x: number; y: number }): void => {
       const points = cloud.peek();
       if (!points) return;
       const size = room.peek();
       const { x, y } = at ?? { x: size.width / 2, y: size.height / 2 };
-      const next = zoomedAt(camera.peek(), points, size, x, y, factor);
-      if (next.zoom < LEAVE_AT) assign(state, { enlarged: false });
-      else camera.value = next;
+      camera.value = zoomedAt(camera.peek(), points, size, x, y, factor);
     },
   };
 }

@@ -8,12 +8,10 @@ import { assign } from "../../../ui/view/state";
 import { figuresInShort, TRUST_HELP } from "../trust";
 import { type PlotProps, ZOOM } from "./plot";
 
-export function PlotTools({ context, store, plot }: PlotProps) {
-  const { state } = context;
+export function PlotTools({ context: { state }, store, plot }: PlotProps) {
   const { tool } = plot;
   const head = store.head.value;
-  const stack = context.record.selection.value?.stack;
-  if (!head || !stack) return null;
+  if (!head) return null;
   const trust = store.headTrust.value;
   const to = (layers: number, heads: number, sign: string) => {
     const neighbour = store.neighbourOf(layers, heads);
@@ -41,12 +39,8 @@ export function PlotTools({ context, store, plot }: PlotProps) {
         </span>
       </h3>
       <fieldset class="av-segments" aria-label="Neighbouring heads">
-        {stack.heads_per_layer.some((count) => count > 1) && (
-          <>
-            {to(0, -1, "←")}
-            {to(0, 1, "→")}
-          </>
-        )}
+        {to(0, -1, "←")}
+        {to(0, 1, "→")}
         {to(-1, 0, "↑")}
         {to(1, 0, "↓")}
       </fieldset>
@@ -67,14 +61,12 @@ export function PlotTools({ context, store, plot }: PlotProps) {
 }
 
 /** Button with a sign, and with its effect as the name. */
-function Tool({
-  label,
-  sign,
-  ...props
-}: { label: string; sign: string } & ComponentProps<"button">) {
+function Tool({ label, sign, ...props }: { label: string; sign: string } & ButtonProps) {
   return (
     <button type="button" aria-label={label} title={label} {...props}>
       {sign}
     </button>
   );
 }
+
+type ButtonProps = ComponentProps<"button">;

@@ -28,7 +28,7 @@ describe("the figures of a tile", () => {
     }).join(", "),
     "no figure": figuresInShort(null, "words"),
     "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest (about 30% by chance). Plots with r near or above 0 are faint.":
-      keyInWords(both, "short"),
+      keyInWords(both),
   });
 });
 
