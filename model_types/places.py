@@ -721,6 +721,8 @@ def _image_trial(
         arguments = {name: value for name, value in out.items() if name in names}
         if "grid_thw" in names and "image_grid_thw" in out and "grid_thw" not in out:
             arguments["grid_thw"] = out["image_grid_thw"]
+        if "pixel_position_ids" in names and "image_position_ids" in out:
+            arguments["pixel_position_ids"] = out["image_position_ids"]
         if "hidden_states" in inputs and "pixel_values" not in names:
             arguments["hidden_states"] = out["pixel_values"]
         if (

@@ -47,7 +47,12 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
     record = extract(model, sound(3), processor=extractor, decoder_input_ids=ids)
     assert list(record.stacks) == ["encoder", "decoder", "cross"]
     frames = record.stacks["encoder"].query_tokens
-    assert frames.text == tuple(f"{index / 50:.2f}s" for index in range(1500))
+    times = tuple(f"{index / 50:.2f}s" for index in range(1500))
+    assert frames.text == times[:150] + tuple(f"silence {time}" for time in times[150:])
+    of_sound, silence = frames.grids
+    assert (of_sound.positions, silence.start, silence.stop) == (tuple(range(150)), 150, 1500)
+    assert of_sound.span(5) == pytest.approx((0.1, 0.12))
+    assert silence.span(0) == pytest.approx((3.0, 3.02))
     assert record.stacks["cross"].key_tokens == frames
     assert record.stacks["decoder"].query_tokens.ids == tuple(ids)
     assert any("The sound ends at 3.00s" in note for note in record.notes)
@@ -69,7 +74,8 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
         features,
     ):
         same = extract(model, inputs, processor=extractor, decoder_input_ids=ids)
-        assert same.stacks["cross"].key_tokens.text == frames.text
+        names = same.stacks["cross"].key_tokens.text
+        assert names == (times if inputs is features else frames.text)
         weights, expected = (item.stacks["cross"].weights(layer=1) for item in (same, record))
         assert np.abs(weights - expected).max() < 1e-5
     # `same` is now the record of `features`, which do not contain the length of the sound.

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,7 @@ import torch
 
 from attnviz.extraction.families import FRAME_MASKS, SOUND_TOKEN_IDS, conv_strides, feature_widths
 from attnviz.extraction.tokens.patches import numbered, place_tokens, renamed, runs_of
+from attnviz.record.images import PatchGrid
 from attnviz.record.notes import Note
 from attnviz.record.tokens import Tokens
 
@@ -171,9 +173,9 @@ def frame_tokens(
 ) -> Tokens | None:
     """Return tokens for the `count` frames of a sound, named by start time, such as ``0.04s``.
 
-    Frames from the time `end` on, in seconds, belong to no text (`Tokens.sequence`). None means
-    that the sound has no known end. Return None if there is no sound, or if no step of frames fits
-    its length.
+    Frames from the time `end` on, in seconds, are named as silence, ``silence 2.00s``, and belong
+    to no text (`Tokens.sequence`). None means that the sound has no known end. Return None if there
+    is no sound, or if no step of frames fits its length.
     """
     if sound is None:
         return None
@@ -181,16 +183,24 @@ def frame_tokens(
     step = _step(model, sorted(lengths, reverse=True), count)
     if step is None:
         return None
-    tokens = place_tokens(_times(count, step * sound.seconds))
-    if end is None:
-        return tokens
-    num_heard = math.ceil(end / (step * sound.seconds))
+    duration = step * sound.seconds
+    num_heard = count if end is None else max(1, min(count, math.ceil(end / duration)))
+    grids = [PatchGrid(None, 0, 1, num_heard, unit="s", step=duration)]
+    if num_heard < count:
+        grids.append(
+            PatchGrid(
+                None,
+                num_heard,
+                1,
+                count - num_heard,
+                name="silence",
+                unit="s",
+                origin=num_heard * duration,
+                step=duration,
+            )
+        )
+    tokens = place_tokens([name for grid in grids for name in grid.names()], grids=grids)
     return replace(tokens, sequence=tuple(0 if i < num_heard else None for i in range(count)))
-
-
-def _times(count: int, step: float) -> list[str]:
-    digits = 2 if step >= 0.01 else 3
-    return [f"{position * step:.{digits}f}s" for position in range(count)]
 
 
 def with_sound_runs(tokens: Tokens, sound: Sound | None, model: Any) -> Tokens:
@@ -207,14 +217,19 @@ def with_sound_runs(tokens: Tokens, sound: Sound | None, model: Any) -> Tokens:
         return tokens
     if sound is None or len(sound.lengths) != len(runs):
         return renamed(tokens, runs, "sound", None)
-    frame, names = conv_strides(model)[-1], []
+    frame = conv_strides(model)[-1]
+    grids = []
     for run, length in zip(runs, sound.lengths, strict=True):
         # A token of the text stands for whole frames of the encoder. The last may be incomplete.
         step = frame * round(length / len(run) / frame)
         if not step or abs(length / step - len(run)) >= 2:
             return renamed(tokens, runs, "sound", None)
-        names.append(_times(len(run), step * sound.seconds))
-    return renamed(tokens, runs, "sound", numbered(names))
+        grids.append(PatchGrid(None, run[0], 1, len(run), unit="s", step=step * sound.seconds))
+    names = numbered([list(grid.names()) for grid in grids])
+    if len(grids) > 1:
+        grids = [replace(grid, name=f"sound {i}") for i, grid in enumerate(grids, 1)]
+    ordered = sorted((*tokens.grids, *grids), key=attrgetter("start"))
+    return replace(renamed(tokens, runs, "sound", names), grids=tuple(ordered))
 
 
 def time_notes(names: Iterable[str], sound: Sound | None, processor: Any) -> list[str]:

@@ -39,6 +39,7 @@ from attnviz.extraction.tokens.arrange import arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes, with_sound_runs
 from attnviz.extraction.tokens.packing import PackedImage, with_packed_images
 from attnviz.extraction.tokens.patches import (
+    given_grid,
     grid_of,
     grid_tokens,
     image_sizes_of,
@@ -300,7 +301,7 @@ class RecordTokens:
             )
         if layers.stack in _SEEING:
             yield self._with_image(name, index)
-            yield self._media_tokens(name, layers.shape(index)[are_keys])
+            yield self._media_tokens(name, index, layers.shape(index)[are_keys])
         if len(set(layers.windows)) == 1 and not self._chooses_queries(layers):
             yield series_tokens(
                 self._batch.arguments,
@@ -347,7 +348,9 @@ class RecordTokens:
             packed = with_packed_images(tokens, runs, self._packed)
             if packed is not None and self._num_pictures:
                 return packed
-            tokens = with_image_runs(tokens, runs, self._shapes(index, named))
+            ends = any(name.endswith("image_newline") for name, _ in self._model.named_parameters())
+            shapes = self._shapes(index, named)
+            tokens = with_image_runs(tokens, runs, shapes, has_newlines=ends)
             # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
             grids = (grid for grid in tokens.pictured if (grid.image or 0) < self._num_pictures)
             tokens = replace(tokens, grids=tuple(grids))
@@ -375,7 +378,7 @@ class RecordTokens:
         ]
         return [(grid.rows, grid.columns) for grid in towers[-1].grids] if towers else None
 
-    def _media_tokens(self, name: str, count: int) -> Tokens | None:
+    def _media_tokens(self, name: str, index: int, count: int) -> Tokens | None:
         """Return tokens for `count` image patches or sound frames, or None if they are unknown."""
         layers = self._stacks[name]
         arguments = self._batch.arguments
@@ -386,6 +389,9 @@ class RecordTokens:
             images = range(self._num_pictures) if are_known else [None] * len(layout.grids)
             padding = count - sum(map(prod, layout.grids))
             return grid_tokens(layout.grids, after=["[PAD]"] * padding, images=images)
+        grid = given_grid(arguments, index, count)
+        if grid is not None:
+            return grid_tokens([grid], after=["[PAD]"] * (count - prod(grid)))
         windows = set(layers.windows)
         if are_queries and windows != {()}:
             # If layers have different windows, their tokens are in different orders, so a token has

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.extraction.tokens.patches import renamed
+from attnviz.extraction.tokens.patches import NEWLINE, renamed
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 from attnviz.utils.cleanup import Cleanup
@@ -157,7 +157,7 @@ def with_packed_images(
     positions = [position for run in runs for position in run]
     if not images or len(positions) != sum(len(image.places) for image in images):
         return None
-    names = dict.fromkeys(positions, "[newline]")
+    names = dict.fromkeys(positions, NEWLINE)
     grids: list[PatchGrid] = []
     first, joined, offset = 0, sum(image.num_tiles for image in images), 0
     for number, image in enumerate(images, 1):
@@ -177,7 +177,4 @@ def with_packed_images(
             offset + len(own),
         )
     tokens = renamed(tokens, runs, "image", [[names[position] for position in positions]])
-    special = tuple(
-        flag or names.get(position) == "[newline]" for position, flag in enumerate(tokens.special)
-    )
-    return replace(tokens, special=special, grids=tuple(grids))
+    return replace(tokens, grids=tuple(grids))

@@ -50,6 +50,27 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     return grid
 
 
+def given_grid(arguments: Mapping[str, Any], index: int, count: int) -> tuple[int, int] | None:
+    """Return the rows and columns of an example's patches if the model gets them, or None.
+
+    Gemma 4 gets them in an argument, and Pix2Struct before the pixels of each patch. The result is
+    None if the patches with padding are not `count`, or are not row by row before the padding.
+    """
+    patches, positions = arguments.get("flattened_patches"), arguments.get("pixel_position_ids")
+    if isinstance(patches, torch.Tensor):
+        cells = patches[..., :2].long() - 1
+    elif isinstance(positions, torch.Tensor):
+        cells = positions.flip(-1)
+    else:
+        return None
+    if cells.shape[1] != count:
+        return None
+    cells = cells[index][(cells[index] >= 0).all(dim=1)].cpu()
+    rows, columns = (cells.amax(0) + 1).tolist() if len(cells) else (0, 0)
+    expected = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
+    return (rows, columns) if torch.equal(cells, expected.to(cells.dtype)) else None
+
+
 def image_sizes_of(arguments: Mapping[str, Any]) -> list[tuple[int, int]] | None:
     """Return the height and width in pixels of each image, if images are padded to a common size.
 
@@ -248,18 +269,27 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
     return [list(positions) for is_part, positions in groups if is_part]
 
 
+#: Name of a token that a model adds at the end of a row of patches, or before or after an image.
+NEWLINE = "[newline]"
+
+
 def with_image_runs(
-    tokens: Tokens, runs: Sequence[list[int]], shapes: Sequence[tuple[int, int]] | None
+    tokens: Tokens,
+    runs: Sequence[list[int]],
+    shapes: Sequence[tuple[int, int]] | None,
+    *,
+    has_newlines: bool = False,
 ) -> Tokens:
     """Rename the tokens of a text that stand for patches of images.
 
     `runs` has the positions of these tokens (see `runs_of`). `shapes` has the number of rows and
     columns of patches of each image, or is None if unknown. A token is assumed to stand for a block
-    of n x n patches, with the same n in all images. If such an n gives the number of tokens in
-    `runs`, tokens are named by row and column as in `grid_tokens`, and each image whose rows are at
-    equal distances gets a `PatchGrid`. If no n fits, or if `shapes` is None, all tokens of the
-    first run are named ``image 1``, all tokens of the second run ``image 2``, and so on. If `runs`
-    is empty, return `tokens` itself.
+    of n x n patches, with the same n in all images. `has_newlines` is whether the model adds a
+    token after each row of an image, and maybe before and after the image (HunYuan). If an n gives
+    the number of tokens in `runs`, tokens are named by row and column as in `grid_tokens`, and each
+    image whose rows are at equal distances gets a `PatchGrid`. If no n fits, or if `shapes` is
+    None, all tokens of the first run are named ``image 1``, all tokens of the second run
+    ``image 2``, and so on. If `runs` is empty, return `tokens` itself.
 
     Examples
     --------
@@ -270,34 +300,49 @@ def with_image_runs(
     if not runs:
         return tokens
     positions = [position for run in runs for position in run]
-    coarser = None if not shapes else _merged_grids(shapes, len(positions))
-    if coarser is None:
+    coarser, added, ends = _merged_grids(shapes or [], len(positions), has_newlines=has_newlines)
+    if not coarser:
         return renamed(tokens, runs, "image", None)
+    names = dict.fromkeys(positions, NEWLINE)
     grids = []
     start = 0
-    for number, (rows, columns) in enumerate(coarser):
-        image_run = positions[start : start + rows * columns]
-        start += rows * columns
-        # Some models put another token after each row of patches.
-        gap = image_run[columns] - image_run[columns - 1] - 1 if rows > 1 else 0
-        grid = PatchGrid(number, image_run[0], rows, columns, gap=gap)
-        if grid.positions == tuple(image_run):
+    for number, ((rows, columns), cells) in enumerate(
+        zip(coarser, _cell_names(coarser), strict=True)
+    ):
+        stride = columns + added
+        own = [
+            positions[start + ends + row * stride + column]
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        start += rows * stride + 2 * ends
+        names |= dict(zip(own, cells, strict=True))
+        # Some models put another token of the text after each row of patches.
+        gap = own[columns] - own[columns - 1] - 1 if rows > 1 else 0
+        grid = PatchGrid(number, own[0], rows, columns, gap=gap)
+        if grid.positions == tuple(own):
             grids.append(grid)
-    return replace(renamed(tokens, runs, "image", _cell_names(coarser)), grids=tuple(grids))
+    return replace(renamed(tokens, runs, "image", [list(names.values())]), grids=tuple(grids))
 
 
-def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """Return the numbers of rows and columns of tokens of each image.
+def _merged_grids(
+    shapes: Sequence[tuple[int, int]], count: int, *, has_newlines: bool
+) -> tuple[list[tuple[int, int]], int, int]:
+    """Return the rows and columns of tokens of each image, and the numbers of added tokens.
 
     A token stands for n x n patches, with the same n in all images. `shapes` has the numbers of
     rows and columns of patches of each image, and `count` is the number of tokens of all images
-    together. Return None if no n fits these numbers.
+    together. The second and the third result are the numbers of tokens after each row, and before
+    and after an image. If no n fits these numbers, the list is empty.
     """
-    block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
-    if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
-        return None
-    coarser = [(rows // block, columns // block) for rows, columns in shapes]
-    return coarser if sum(rows * columns for rows, columns in coarser) == count else None
+    for block in range(1, min((min(shape) for shape in shapes), default=0) + 1):
+        coarser = [(rows // block, columns // block) for rows, columns in shapes]
+        if any(rows % block or columns % block for rows, columns in shapes):
+            continue
+        for added, ends in ((1, 0), (1, 1)) if has_newlines else ((0, 0),):
+            if sum(rows * (columns + added) + 2 * ends for rows, columns in coarser) == count:
+                return coarser, added, ends
+    return [], 0, 0
 
 
 def renamed(
@@ -307,10 +352,10 @@ def renamed(
 
     `runs` has the positions of these tokens (see `runs_of`). `names` has the names of the parts of
     each image or sound, one for each position. If `names` is None, all tokens of a run are named by
-    `kind` and the number of the run, such as ``image 1``. A renamed token is not special, and is a
-    separate word if `tokens` have words. If a renamed token belongs to neither text of a pair (its
-    entry in `Tokens.sequence` is None), it is assigned to the text of the tokens before it, or to
-    the first text if no such token belongs to a text.
+    `kind` and the number of the run, such as ``image 1``. A renamed token is not special, except
+    ends of rows, and is a separate word if `tokens` have words. If a renamed token belongs to
+    neither text of a pair (its entry in `Tokens.sequence` is None), it is assigned to the text of
+    the tokens before it, or to the first text if no such token belongs to a text.
     """
     if names is None:
         names = [[f"{kind} {number}"] * len(run) for number, run in enumerate(runs, 1)]
@@ -331,7 +376,8 @@ def renamed(
         tokens,
         text=tuple(named.get(position, name) for position, name in enumerate(tokens.text)),
         special=tuple(
-            flag and position not in named for position, flag in enumerate(tokens.special)
+            named[position] == NEWLINE if position in named else flag
+            for position, flag in enumerate(tokens.special)
         ),
         sequence=tuple(sequence),
         words=words,
