@@ -103,24 +103,19 @@ def test_the_answer_of_a_reranker_is_its_single_logit() -> None:
     assert (moved.measure, moved.median > 0) == ("value of score", True)
 
 
-@pytest.mark.parametrize("removal", ["mask", "delete"])
-def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
+def test_removed_tokens_equal_explicit_forwards() -> None:
     model = built("BertForQuestionAnswering", SIZE)
     before = by_hand(model, widest)
     expected = []
     for token in range(COUNT):
         mask = torch.ones_like(IDS)
         mask[0, token] = 0
-        changed: dict[str, Any] = {"attention_mask": mask}
-        if removal == "delete":
-            changed = {"input_ids": IDS[mask > 0][None]}
-        expected.append(by_hand(model, widest, **changed))
-    effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
+        expected.append(by_hand(model, widest, attention_mask=mask))
+    effects = av.token_effects(model, GIVEN, answer=widest)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
-    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
+    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, random_orders=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
-    # With "delete", one token always remains, because a text cannot be empty.
-    assert len(curve.order) == COUNT - (removal == "delete")
+    assert len(curve.order) == COUNT
     assert "value of widest" in repr(curve)
 
 

@@ -38,25 +38,6 @@ def test_masking_a_token_equals_hiding_it(kind: str) -> None:
         assert effects.values[token] != 0
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_token_is_deleted(kind: str) -> None:
-    model = make_model(kind)
-    inputs = {"input_ids": IDS}
-    for position, row in ((8, -1), (5, -4)):
-        effects = av.token_effects(model, inputs, answer=PAIR, position=position, removal="delete")
-        before = difference(model, row, **inputs)
-        for token in (0, 4, 7):
-            remaining = torch.cat([IDS[:, :token], IDS[:, token + 1 :]], dim=1)
-            shifted = row + 1 if token > position else row
-            expected = difference(model, shifted, input_ids=remaining) - before
-            assert effects.values[token] == pytest.approx(expected, abs=1e-6)
-        assert np.isnan(effects.values[position])
-        # A causal model does not read token 6 at position 5, so removing this token has no effect.
-        assert (effects.values[6] == pytest.approx(0, abs=1e-6)) == (
-            position == 5 and kind != "bert"
-        )
-
-
 def test_a_token_gets_the_mean_embedding() -> None:
     model = make_model("llama")
     effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal="mean embedding")
@@ -113,20 +94,17 @@ def test_tokens_of_a_model_with_learned_queries(count: int) -> None:
 def test_positions_that_start_after_the_padding_id() -> None:
     """RoBERTa numbers positions from 2. It skips padding ids, but counts masked tokens."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
-    for removal in ("mask", "delete"):
-        effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
-        for token in (0, 4):
-            mask = torch.ones_like(IDS)
-            mask[0, token] = 0
-            inputs: dict[str, Any] = {"input_ids": IDS, "attention_mask": mask}
-            if removal == "delete":
-                inputs = {"input_ids": IDS[mask != 0][None]}
-            expected = difference(model, **inputs) - difference(model, input_ids=IDS)
-            assert effects.values[token] == pytest.approx(expected, abs=1e-6)
-            assert abs(expected) > 1e-4
+    effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR)
+    for token in (0, 4):
+        mask = torch.ones_like(IDS)
+        mask[0, token] = 0
+        inputs: dict[str, Any] = {"input_ids": IDS, "attention_mask": mask}
+        expected = difference(model, **inputs) - difference(model, input_ids=IDS)
+        assert effects.values[token] == pytest.approx(expected, abs=1e-6)
+        assert abs(expected) > 1e-4
 
 
-@pytest.mark.parametrize("removal", ["mask", "mean embedding", "delete"])
+@pytest.mark.parametrize("removal", ["mask", "mean embedding"])
 def test_the_noise_is_measured(removal: Any) -> None:
     """A hook adds 1e-5 to a logit for each example in a batch, which must be measured as noise."""
     model = make_model("gpt2")

@@ -8,7 +8,7 @@ place of tokens. The unchanged run is a run of the model without an intervention
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
@@ -158,7 +158,15 @@ class Answer:
 
     def value(self, outputs: Any, example: int = 0) -> float:
         """Return the number for one example of a batch as a float."""
-        return float(self.of(outputs, example).detach())
+        return self.values(outputs, [example])[0]
+
+    def values(self, outputs: Any, examples: Iterable[int]) -> list[float]:
+        """Return the numbers for several examples of a batch.
+
+        They are read together, because each time the host waits for the device.
+        """
+        numbers = [self.of(outputs, example).detach() for example in examples]
+        return [float(number) for number in torch.stack(numbers).tolist()]
 
     def noise(self, perturbed: Sequence[Any]) -> float:
         """Return the noise of an effect on the number. It is 0 if `perturbed` is empty.
@@ -199,17 +207,6 @@ class Answer:
         squares = (other.double() - row.double()).square().masked_fill(~is_finite, 0.0)
         size, mean = torch.stack([sizes.amax(), squares.sum() / is_finite.sum()]).tolist()
         return float(max(size * torch.finfo(row.dtype).eps, math.sqrt(2 * mean)))
-
-
-def values_in_batch(answers: Sequence[Answer], outputs: Any, first: int) -> list[float]:
-    """Return `Answer.value` of the examples of a batch from `first`, each with its own answer.
-
-    The numbers are read together, because each time the host waits for the device.
-    """
-    numbers = [
-        answer.of(outputs, example).detach() for example, answer in enumerate(answers, first)
-    ]
-    return [float(number) for number in torch.stack(numbers).tolist()] if numbers else []
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:

@@ -116,7 +116,7 @@ def erasure_curve(
         One score per token. The token with the highest score is erased first. Tokens with the score
         NaN are not erased. With `TokenEffects`, the token whose removal lowers the answer most is
         erased first.
-    removal : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
@@ -172,9 +172,8 @@ def erasure_curve(
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
     """Return the positions of the tokens to erase, in the order of a ranking.
 
-    If the tokens are deleted, and the ranking has all tokens of the text, the last token of the
-    ranking is left out, because the model cannot read an empty text. Raise ValueError if `ranking`
-    does not have one score per token, or if the score of every token that can be erased is NaN.
+    Raise ValueError if `ranking` does not have one score per token, or if the score of every token
+    that can be erased is NaN.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     values = as_array(scores, np.float64)
@@ -186,8 +185,7 @@ def _order(ranking: Any, text: TokenRemover) -> list[int]:
     choice = [token for token in text.choice if not np.isnan(values[token])]
     if not choice:
         raise ValueError("ranking: all tokens that can be erased have the score NaN")
-    ranked = sorted(choice, key=lambda token: (-values[token], token))
-    return ranked[: len(text.tokens) - text.num_kept]
+    return sorted(choice, key=lambda token: (-values[token], token))
 
 
 def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
@@ -228,8 +226,7 @@ class SufficientTokens:
         Answer after all other tokens that can be removed are removed, and answer with all tokens.
     exact : bool
         Whether all smaller sets were tried, and none suffices. If False, only some sets were tried.
-        Then removing any single token of this set makes the answer 0 or negative, or would leave an
-        empty text.
+        Then removing any single token of this set makes the answer 0 or negative.
     measure : str
         Description of the answer.
     noise : float
@@ -284,7 +281,7 @@ def sufficient_tokens(
         As for `attnviz.extract`.
     inputs : object
         One example, as for `attnviz.extract`.
-    removal : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
@@ -340,7 +337,7 @@ def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
     Sets are tried in ascending size, until one suffices. If several sets of this size suffice, the
     set with the largest answer is returned.
     """
-    for size in range(text.num_kept, len(text.choice)):
+    for size in range(len(text.choice)):
         kept = list(combinations(text.choice, size))
         gone = [tuple(token for token in text.choice if token not in subset) for subset in kept]
         values = text.answers(gone, f"sets of {size}")
@@ -357,7 +354,7 @@ def _spared(text: TokenRemover) -> tuple[Sequence[int], float]:
     """
     kept, value = list(text.choice), text.runner.before
     gone: list[int] = []
-    while len(kept) > text.num_kept:
+    while kept:
         values = text.answers([(*gone, token) for token in kept], "tokens")
         best = int(np.argmax(values))
         if values[best] <= 0:

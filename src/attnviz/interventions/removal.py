@@ -2,7 +2,7 @@
 
 An example is one input of the model. Its answer is a number in the model's output, such as the
 logit of one token minus that of another. The model runs on copies of the example, in batches. From
-each copy, a different set of tokens is removed, in one of four ways (see the argument `removal` of
+each copy, a different set of tokens is removed, in one of three ways (see the argument `removal` of
 `attnviz.token_effects`).
 
 Many heads of trained models give most of their weight to one token, usually the first, if they have
@@ -32,12 +32,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-_PAIRS = (
-    'removal="{removal}": the attention mask of inputs has entries for pairs of tokens. Pass "mean '
-    'embedding".'
-)
-
-Removal = Literal["mask", "mean embedding", "delete", "mean color"]
+Removal = Literal["mask", "mean embedding", "mean color"]
 
 
 class TokenRemover:
@@ -59,9 +54,6 @@ class TokenRemover:
     sink_shares : ndarray of float64 or None
         Result of `sink_shares` for the tokens. None if `finds_sinks` is False, or if the attention
         does not fit into memory.
-    num_kept : int
-        Number of tokens in `choice` that must remain. 1 if deleting all of them would leave an
-        empty text, otherwise 0.
     """
 
     def __init__(
@@ -96,11 +88,6 @@ class TokenRemover:
         capture = CaptureOptions() if finds_sinks else MINIMAL_CAPTURE
         self.runner = runner = Runner(example, capture)
         runner.ask(answer, position)
-        if removal == "delete" and runner.answer.of_hidden_states:
-            raise ValueError(
-                'removal="delete": hidden states of texts of different lengths cannot be '
-                'compared. Pass "mask", or a function as answer=.'
-            )
         stacks, row = runner.outline.stacks, runner.reading.row
         name = "encoder" if "decoder" in stacks else runner.outline.stack().name
         self.tokens = runner.outline.stack(name if name in stacks else None).query_tokens
@@ -118,8 +105,6 @@ class TokenRemover:
         else:
             self._remove = _REMOVALS[removal](runner)
         self.choice = [token for token in removable if token != read_at]
-        self.num_kept = int(removal == "delete" and len(self.choice) == count)
-        self._deletes, self._read_at = removal == "delete", read_at
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
         """Return for each of `sets` the answer without the tokens at the positions in this set.
@@ -131,15 +116,7 @@ class TokenRemover:
 
     def _copy(self, tokens: Sequence[int]) -> Copy:
         """Return a copy of the example without the tokens at the positions `tokens`."""
-        inputs = partial(self._remove, tokens)
-        if not self._deletes:
-            return Copy(inputs=inputs)
-        row, read_at = self.runner.reading.row, self._read_at
-        if row is not None and read_at is not None:
-            # `row` is negative and counts from the end. If tokens after `read_at` are deleted, the
-            # row with the answer is nearer to the end.
-            row += sum(token > read_at for token in tokens)
-        return Copy(inputs=inputs, num_deleted=len(tokens), row=row)
+        return Copy(inputs=partial(self._remove, tokens))
 
 
 #: Function that takes the positions of the removed tokens, and returns the model's arguments
@@ -167,10 +144,13 @@ def _masking(runner: Runner) -> _Remove:
     if not _accepts(runner, "attention_mask"):
         raise ValueError(
             f'removal="mask": {type(runner.model).__name__} has no attention mask. Pass "mean '
-            'embedding" or "delete".'
+            'embedding".'
         )
     if masks_pairs(arguments):
-        raise ValueError(_PAIRS.format(removal="mask"))
+        raise ValueError(
+            'removal="mask": the attention mask of inputs has entries for pairs of tokens. Pass '
+            '"mean embedding".'
+        )
     mask = torch.ones_like(ids) if own is None else own
     arguments = {**arguments, "attention_mask": mask}
     has_decoder = any(name.startswith("decoder_") for name in arguments)
@@ -200,7 +180,7 @@ def _averaging(runner: Runner) -> _Remove:
     if not _accepts(runner, "inputs_embeds"):
         raise ValueError(
             f'removal="mean embedding": {type(runner.model).__name__} does not accept embeddings. '
-            'Pass "mask" or "delete".'
+            'Pass "mask".'
         )
     ids = _token_ids(runner)
     rest = {name: value for name, value in runner.arguments.items() if name != "input_ids"}
@@ -219,32 +199,8 @@ def _averaging(runner: Runner) -> _Remove:
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise NotImplementedError(
             f'removal="mean embedding": {type(runner.model).__name__} fails with other embeddings '
-            f'than those of its token ids ({error}). Pass "mask" or "delete".'
+            f'than those of its token ids ({error}). Pass "mask".'
         ) from error
-    return remove
-
-
-def _deleting(runner: Runner) -> _Remove:
-    arguments, length = runner.arguments, _token_ids(runner).shape[1]
-    if any(name.startswith(("pixel_values", "input_features")) for name in arguments):
-        raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
-    if masks_pairs(arguments):
-        raise ValueError(_PAIRS.format(removal="delete"))
-    if length < 2:
-        raise ValueError('removal="delete": the text has only one token')
-    names = [
-        name
-        for name, value in arguments.items()
-        if isinstance(value, torch.Tensor)
-        and not name.startswith("decoder_")
-        and value.dim() > 1
-        and value.shape[1] == length
-    ]
-
-    def remove(tokens: Sequence[int]) -> Arguments:
-        kept = [token for token in range(length) if token not in tokens]
-        return {**arguments, **{name: arguments[name][:, kept] for name in names}}
-
     return remove
 
 
@@ -281,7 +237,6 @@ def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, Sequence[int]]:
 _REMOVALS: dict[str, Callable[[Runner], _Remove]] = {
     "mask": _masking,
     "mean embedding": _averaging,
-    "delete": _deleting,
 }
 
 

@@ -35,7 +35,7 @@ from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
-from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of, values_in_batch
+from attnviz.interventions.answer import Answer, answer_of, example_of, reading_of
 from attnviz.interventions.changes import Change, ModuleRuns, plan_of
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.interventions.rounding import perturb
@@ -93,17 +93,10 @@ class Copy:
     inputs : callable or None
         Function that returns the arguments of the model for the copy. None if they are those of the
         example.
-    num_deleted : int
-        Number of tokens of the example that are deleted in the copy.
-    row : int or None
-        Index of the row of the logits from which the answer is read, counted from the end: -1 is
-        the last row. None if it is the row for the unchanged example (`Reading.row`).
     """
 
     change: ForwardChange = field(default_factory=dict)
     inputs: Callable[[], Arguments] | None = None
-    num_deleted: int = 0
-    row: int | None = None
 
 
 class Runner:
@@ -170,7 +163,6 @@ class Runner:
         # does not compute each copy separately.
         self._separates = True
         self._longest = max(len(stack.query_tokens) for stack in self.outline.stacks.values())
-        self._has_run_unchanged = False
 
     def ask(self, answer: Any, position: int | str | None = None) -> None:
         """Set the attributes `answer` and `before`.
@@ -238,25 +230,19 @@ class Runner:
         batches to check this. `doing` and `unit` are as in `Progress`. Raise NotImplementedError if
         the answer of `unchanged` differs even without other copies in its batch.
         """
-        keys = [self._batch_key(copy) for copy in copies]
+        starts = [self._start_of(copy) for copy in copies]
         self.measure_noise()
-        order = sorted(range(len(copies)), key=keys.__getitem__)
-        starts = [start for _, start in keys]
+        order = sorted(range(len(copies)), key=starts.__getitem__)
         # Add an unchanged copy only to batches that run all blocks, or that skip the smallest or
         # the largest number of blocks. Adding it to every batch would take too much time.
         checked = (0, min(starts, default=0), max(starts, default=0))
         most = copies_per_batch(self.example.loaded, self._longest) - 1
         values: dict[int, float] = {}
-        for (num_deleted, start), group in groupby(order, key=keys.__getitem__):
+        for start, group in groupby(order, key=starts.__getitem__):
             indices = list(group)
             beside = [unchanged] if start in checked else []
             for first in range(0, len(indices), most):
                 chunk = indices[first : first + most]
-                if num_deleted != unchanged.num_deleted:
-                    # The unchanged copy is longer than the other copies, from which tokens are
-                    # deleted, so it needs a separate batch.
-                    beside = []
-                    self._check_separately(unchanged, len(chunk) + 1)
                 answers = self._answers_of_batch([copies[i] for i in chunk], beside, start)
                 if answers is None:
                     # With stored outputs of blocks, the answer of the unchanged copy differs. Run
@@ -308,10 +294,6 @@ class Runner:
         """Run one copy, and return whether its answer is that of the example, up to rounding."""
         return self._is_unchanged(self.run([copy]), 0)
 
-    def _batch_key(self, copy: Copy) -> tuple[int, int]:
-        """Return a key of a copy. Only copies with the same key run together in a batch."""
-        return copy.num_deleted, self._start_of(copy)
-
     def _start_of(self, copy: Copy) -> int:
         """Return how many blocks come before the first changed attention of a copy.
 
@@ -336,22 +318,11 @@ class Runner:
         if self._separates:
             outputs = self._run([*beside, *copies], start=start)
             if not beside or self._is_unchanged(outputs, 0):
-                return self._values(outputs, copies, len(beside))
+                return self._values(outputs, len(copies), len(beside))
             if start:
                 return None
             self._stop_batches(beside[0])
-        return [value for copy in copies for value in self._values(self._run([copy]), [copy])]
-
-    def _check_separately(self, unchanged: Copy, number: int) -> None:
-        """Check that `number` unchanged copies in one batch have the answer of the example alone.
-
-        If they do not, later copies run one at a time. Only the first call runs the model.
-        """
-        if self._separates and not self._has_run_unchanged:
-            self._has_run_unchanged = True
-            outputs = self._run([unchanged] * number)
-            if not all(self._is_unchanged(outputs, index) for index in range(number)):
-                self._stop_batches(unchanged)
+        return [value for copy in copies for value in self._values(self._run([copy]), 1)]
 
     def _stop_batches(self, unchanged: Copy) -> None:
         """Run copies one at a time from now on.
@@ -366,18 +337,12 @@ class Runner:
                 "passed in another form, such as embeddings. Pass another removal."
             )
 
-    def _values(self, outputs: Any, copies: Sequence[Copy], first: int = 0) -> list[float]:
+    def _values(self, outputs: Any, num_copies: int, first: int = 0) -> list[float]:
         """Return the answers of copies, which are the examples of `outputs` from `first`."""
-        answers = [
-            self.answer if copy.row is None else replace(self.answer, position=copy.row)
-            for copy in copies
-        ]
-        noise = (
-            answer.noise_after(self._perturbed, outputs, index)
-            for index, answer in enumerate(answers, first)
-        )
+        examples = range(first, first + num_copies)
+        noise = (self.answer.noise_after(self._perturbed, outputs, index) for index in examples)
         self.noise = max(self.noise, *noise)
-        return values_in_batch(answers, outputs, first)
+        return self.answer.values(outputs, examples)
 
     def _is_unchanged(self, outputs: Any, index: int) -> bool:
         """Return whether an unchanged copy has the answer `before`, up to rounding.

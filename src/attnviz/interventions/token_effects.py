@@ -37,7 +37,7 @@ class TokenEffects:
         unchanged model in which the output of each module is rounded differently.
     measure : str
         Description of the answer.
-    removal : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "mean color"}
         Kind of removal.
     tokens : Tokens
         Tokens of the input. For an encoder-decoder model, the tokens of the encoder.
@@ -118,15 +118,14 @@ def token_effects(
         As for `attnviz.extract`.
     inputs : object
         One example, as for `attnviz.extract`.
-    removal : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "mean color"}
         - ``"mask"`` hides the token with the model's attention mask.
         - ``"mean embedding"`` replaces the token's embedding by the mean of all token embeddings of
           the text.
-        - ``"delete"`` deletes the token from the text.
         - ``"mean color"`` replaces a patch of an image by the mean colour of the image.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
-        second. With ``"delete"``, a function receives the output for the shorter text.
+        second.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     target : str, optional

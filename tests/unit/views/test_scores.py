@@ -72,7 +72,7 @@ def test_one_of_several_token_scores_is_drawn() -> None:
 def test_effects_of_tokens_have_their_measure_and_noise() -> None:
     record = given_record((2,), 3)
     effects = TokenEffects(
-        np.array([-2.0, 1.0, np.nan]), 0.0, MEASURE, "delete", record.stack().key_tokens
+        np.array([-2.0, 1.0, np.nan]), 0.0, MEASURE, "mask", record.stack().key_tokens
     )
     view = HeadView(record, token_scores=effects)
     assert view.token_scores == {"effect": {"self": [-2.0, 1.0, None]}}
