@@ -171,8 +171,6 @@ REFERENCE = {
             "attnviz.analysis.repeated_induction",
             "attnviz.analysis.mass_on",
             "attnviz.analysis.kendall_tau",
-            "attnviz.analysis.movable_weight",
-            "attnviz.analysis.MovableWeight",
             "attnviz.embedding.measure_trust",
             "attnviz.embedding.HeadTrust",
             "attnviz.embedding.principal_components",

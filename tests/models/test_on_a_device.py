@@ -156,7 +156,6 @@ def test_arrays_of_the_caller_may_be_on_a_device() -> None:
         lambda to: analysis.mass_on([*to(weights)], to(mask)),
         lambda to: analysis.mass_on(to(weights).bfloat16(), to(mask)),
         lambda to: analysis.kendall_tau(to(numbers), to(numbers).cos()),
-        lambda to: analysis.movable_weight(to(weights[0, 3]), to(weights[1, :, :2])).weights,
         lambda to: av.AttentionRecord.from_weights(to(weights)[None], list("abcdefghij")).to_numpy(
             "self"
         ),

@@ -5,9 +5,7 @@
 
 from . import heads as heads
 from . import patterns as patterns
-from .agreement import MovableWeight as MovableWeight
 from .agreement import kendall_tau as kendall_tau
-from .agreement import movable_weight as movable_weight
 from .distinct import DistinctHead as DistinctHead
 from .distinct import distinct_head as distinct_head
 from .heads import all_head_scores as all_head_scores
