@@ -71,6 +71,7 @@ def made(model_type: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "hy_v4_vl",
         "pix2struct",
         "gemma4_vision",
+        "videoprism_vision_model",
     ],
 )
 def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> None:
@@ -92,6 +93,7 @@ def test_a_changed_part_has_the_place_that_the_record_names(model_type: str) -> 
         ("hiera", "none"),
         ("audio-spectrogram-transformer", "none"),
         ("informer", "in part"),
+        ("vjepa2", "in part"),
     ],
 )
 def test_a_note_says_why_tokens_have_no_place(model_type: str, result: str) -> None:
@@ -213,6 +215,25 @@ def test_rows_of_patches_with_a_token_after_each_row() -> None:
     assert [tokens.text[position] for position in tokens.grids[0].positions] == [
         *("0,0", "0,1", "1,0", "1,1")
     ]
+
+
+def test_frames_of_a_film_have_their_time() -> None:
+    model, inputs, _ = made("qwen2_5_vl")
+    # Two frames of 4 x 4 patches. A token of the text stands for 2 x 2 patches of a frame.
+    patches_of_film = torch.randn(32, *inputs["pixel_values"].shape[1:])
+    ids = torch.tensor([[5, *[model.config.video_token_id] * 8, 6]])
+    film = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": 2 * (ids == model.config.video_token_id).int(),
+        "pixel_values_videos": patches_of_film,
+        "video_grid_thw": torch.tensor([[2, 4, 4]]),
+        "second_per_grid_ts": torch.tensor([0.5]),
+    }
+    record = extract(model, film)
+    for name, size in (("self", 2), ("vision", 4)):
+        grids = record.stacks[name].query_tokens.grids
+        assert [(grid.name, grid.rows) for grid in grids] == [("0.0s", size), ("0.5s", size)]
 
 
 def test_seconds_of_a_model_that_joins_frames() -> None:

@@ -49,6 +49,7 @@ from attnviz.extraction.tokens.patches import (
     place_tokens,
     runs_of,
     with_image_runs,
+    with_times,
 )
 from attnviz.extraction.tokens.series import series_tokens
 from attnviz.record.notes import Note
@@ -108,6 +109,9 @@ class RecordTokens:
             options=batch.processor_options,
             block=block,
         )
+        # Pixel values of the images or, without images, of the film.
+        given = (batch.arguments.get(name) for name in ("pixel_values", "pixel_values_videos"))
+        self._pixels: Any = next((one for one in given if isinstance(one, torch.Tensor)), None)
         # Images whose tiles the model joined.
         self._packed = list(packed) if batch.size == 1 else []
         if self._packed:
@@ -125,7 +129,7 @@ class RecordTokens:
         start = 0
         for image in self._packed:
             yield from pictures[start : start + image.num_tiles]
-            is_padded = self._batch.arguments["pixel_values"].dim() == 5
+            is_padded = self._pixels.dim() == 5
             start += given if is_padded else image.num_tiles
 
     def _joined_pictures(self) -> Iterator[NDArray[np.uint8]]:
@@ -326,7 +330,7 @@ class RecordTokens:
         text comes first.
         """
         layers = self._stacks[name]
-        text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
+        text, pixels = self._text("input", index), self._pixels
         first = family_of(self._model.config).image_first
         if first is None or layers.stack == "vision" or text is None or pixels is None:
             return None
@@ -353,7 +357,7 @@ class RecordTokens:
             tokens = with_image_runs(tokens, runs, shapes, has_newlines=ends)
             # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
             grids = (grid for grid in tokens.pictured if (grid.image or 0) < self._num_pictures)
-            tokens = replace(tokens, grids=tuple(grids))
+            tokens = with_times(replace(tokens, grids=tuple(grids)), self._batch.arguments)
         return with_sound_runs(tokens, self._sound, self._model)
 
     def _shapes(self, index: int, named: Mapping[str, Tokens]) -> list[tuple[int, int]] | None:
@@ -388,7 +392,8 @@ class RecordTokens:
             are_known = len(layout.grids) == self._num_pictures
             images = range(self._num_pictures) if are_known else [None] * len(layout.grids)
             padding = count - sum(map(prod, layout.grids))
-            return grid_tokens(layout.grids, after=["[PAD]"] * padding, images=images)
+            tokens = grid_tokens(layout.grids, after=["[PAD]"] * padding, images=images)
+            return with_times(tokens, arguments)
         grid = given_grid(arguments, index, count)
         if grid is not None:
             return grid_tokens([grid], after=["[PAD]"] * (count - prod(grid)))
@@ -397,8 +402,8 @@ class RecordTokens:
             # If layers have different windows, their tokens are in different orders, so a token has
             # no name that fits all layers.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
-        pixels = arguments.get("pixel_values")
-        if not isinstance(pixels, torch.Tensor):
+        pixels = self._pixels
+        if pixels is None:
             return frame_tokens(self._sound, self._model, count, self._batch.sound_end)
         if not self._shows_patches(layers):
             return None
@@ -413,14 +418,13 @@ class RecordTokens:
         """
         sizes = self._image_sizes
         if sizes is None or len(sizes) != len(images):
-            height, width = self._batch.arguments["pixel_values"].shape[-2:]
+            height, width = self._pixels.shape[-2:]
             sizes = [(height, width)] * len(images)
         return patch_tokens(self._model, layers.names[0], sizes, count, images=images)
 
     def _shows_patches(self, layers: StackLayers) -> bool:
         """Whether the tokens of a stack may be patches of pictures in the model's input."""
-        pixels = self._batch.arguments.get("pixel_values")
-        if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
+        if self._pixels is None or self._pixels.dim() < 4:
             return False
         asks = any(NOT_PATCHES.search(name) for name in layers.names)
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)

@@ -50,6 +50,26 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     return grid
 
 
+def with_times(tokens: Tokens, arguments: Mapping[str, Any]) -> Tokens:
+    """Name the grids of the frames of films by their time, such as ``1.0s``.
+
+    Qwen2.5-VL gets the seconds from one frame to the next. Return `tokens` itself if the model does
+    not get them, or if the grids are not those of all frames.
+    """
+    steps, films = arguments.get("second_per_grid_ts"), arguments.get("video_grid_thw")
+    if steps is None or films is None:
+        return tokens
+    times = [
+        f"{frame * float(step):.1f}s"
+        for step, (frames, _, _) in zip(steps, films.tolist(), strict=False)
+        for frame in range(frames)
+    ]
+    if len(times) != len(tokens.grids):
+        return tokens
+    named = (replace(grid, name=time) for grid, time in zip(tokens.grids, times, strict=True))
+    return replace(tokens, grids=tuple(named))
+
+
 def given_grid(arguments: Mapping[str, Any], index: int, count: int) -> tuple[int, int] | None:
     """Return the rows and columns of an example's patches if the model gets them, or None.
 
