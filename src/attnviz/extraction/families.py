@@ -232,12 +232,12 @@ def _configs_in(config: Any) -> Iterator[Any]:
             yield from _configs_in(value)
 
 
-def config_values(config: Any, name: str) -> set[Any]:
-    """Return the values of an attribute in a configuration and its nested configurations.
+def config_values(config: Any, *names: str) -> set[Any]:
+    """Return the values of attributes in a configuration and its nested configurations.
 
-    The result contains None if any of these configurations does not have the attribute.
+    The result contains None if any of these configurations lacks one of the attributes.
     """
-    return {getattr(nested, name, None) for nested in _configs_in(config)}
+    return {getattr(nested, name, None) for nested in _configs_in(config) for name in names}
 
 
 def is_encoder_decoder(config: Any) -> bool:
@@ -317,7 +317,7 @@ def has_codebooks(config: Any) -> bool:
 
 def feature_widths(config: Any) -> set[Any]:
     """Return the possible sizes of a sound's feature vectors in a configuration."""
-    return set().union(*(config_values(config, name) for name in _BINS))
+    return config_values(config, *_BINS)
 
 
 def attention_size(model: nn.Module, name: str) -> tuple[int, int, int] | None:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from attnviz.extraction.families import config_values
 from attnviz.extraction.modules import modules_of
 from attnviz.utils.cleanup import Cleanup, fork_safe_lock
 
@@ -75,14 +76,15 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
                 del _evaluating[module]
 
 
-def attend_fully(model: nn.Module, num_tokens: int, undo: Cleanup) -> None:
+def attend_fully(model: PreTrainedModel, num_tokens: int, undo: Cleanup) -> None:
     """Let BigBird use full attention for a short text, until the ``with`` block of `undo` ends.
 
     In the forward of its first short text, BigBird replaces the modules of its sparse attention,
     and does not put them back. The records of later, longer texts would then depend on this text.
     This function replaces the modules before the forward.
     """
-    for part in modules_of(model):
+    has_blocks = config_values(model.config, "num_random_blocks") != {None}
+    for part in modules_of(model) if has_blocks else ():
         if not isinstance(part, PreTrainedModel) or not hasattr(part, "set_attention_type"):
             continue
         sizes: Any = part.config

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -21,7 +23,6 @@ from attnviz.extraction.families import (
     is_encoder_decoder,
 )
 from attnviz.extraction.hooks import parameter_names
-from attnviz.extraction.modules import ModuleScan, scan_modules
 from attnviz.extraction.preprocessors import saved_with
 
 
@@ -126,14 +127,12 @@ class Loaded:
         virtual tokens are not counted. A number is None if there is no table of position
         embeddings.
         """
-        scan = scan_modules(self.model)
         sides: dict[str, bool | None] = {"input": None}
         if self.is_encoder_decoder:
             sides = {"input": False, "decoder": True}
         numbers: dict[str, int | None] = {}
         for name, side in sides.items():
-            index = scan.once(("position table", side), partial(_table_index, scan, side=side))
-            table: Any = None if index is None else scan.modules[index]
+            table: Any = _position_table(self.model, side=side)
             # Subtract the first entries of a table if no token uses them: in BART because of an
             # offset, in RoBERTa because of the padding id.
             unused = int(getattr(table, "offset", 0))
@@ -228,19 +227,34 @@ class Loaded:
         )
 
 
-def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
-    """Find the table of position embeddings of a text.
+# Paths of the tables of position embeddings of a model, by `side`. None if there is no table.
+_tables: WeakKeyDictionary[nn.Module, dict[bool | None, str | None]] = WeakKeyDictionary()
 
-    Return its index in `scan.modules`, or None if the model has no such table. `side` selects the
-    table of the decoder (True), of the encoder (False), or of a model without these parts (None).
-    Tables of images and sounds do not count.
+
+def _position_table(model: nn.Module, *, side: bool | None) -> nn.Module | None:
+    """Return the table of position embeddings of a text, or None if the model has no such table.
+
+    `side` selects the table of the decoder (True), of the encoder (False), or of a model without
+    these parts (None). Tables of images and sounds do not count.
     """
-    for index, (name, module) in enumerate(zip(scan.names, scan.modules, strict=True)):
+    paths = _tables.setdefault(model, {})
+    if side in paths and paths[side] is None:
+        return None
+    # An adapter or the caller may have replaced the table.
+    with suppress(KeyError, AttributeError):
+        table = model.get_submodule(paths[side] or "")
+        if isinstance(table, nn.Embedding):
+            return table
+    path = paths[side] = next(_table_paths(model, side=side), None)
+    return None if path is None else model.get_submodule(path)
+
+
+def _table_paths(model: nn.Module, *, side: bool | None) -> Iterator[str]:
+    for name, module in model.named_modules():
         parts = name.split(".")
         if not isinstance(module, nn.Embedding) or not POSITION_TABLE.match(parts[-1]):
             continue
         if any(NOT_TEXT.search(part) for part in parts):
             continue
         if side is None or any(part.endswith("decoder") for part in parts[:-1]) == side:
-            return index
-    return None
+            yield name

@@ -366,7 +366,7 @@ def name_of(model: PreTrainedModel) -> str:
     and no folder, return the name of its class.
     """
     source = str(getattr(model, "name_or_path", "") or "")
-    if source and Path(source).is_dir():
+    if source and not Path(source).is_absolute() and Path(source).is_dir():
         source = str(Path(source).resolve())
     parts = source.replace("\\", "/").rstrip("/").split("/")
     if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):

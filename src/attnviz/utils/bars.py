@@ -6,6 +6,7 @@ import html
 import io
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.std import tqdm
 
+from attnviz.utils.cleanup import fork_safe_lock
 from attnviz.utils.host import has_kernel, in_marimo
 
 if TYPE_CHECKING:
@@ -57,6 +59,58 @@ class Output:
         self.show({"text/html": "", "text/plain": ""}, raw=True)
 
 
+class _Starter:
+    """Thread that starts the threads of bars, one second after their work has begun.
+
+    Most work is shorter, and starting a thread for it would take a part of its time. The thread
+    ends when no work has begun for a second.
+    """
+
+    def __init__(self) -> None:
+        self._lock = fork_safe_lock()
+        # When the thread of each bar is due to start, and when this thread wakes up.
+        self._due: dict[threading.Thread, float] = {}
+        self._wakes = 0.0
+        self._earlier = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, thread: threading.Thread) -> None:
+        """Start `thread` later, unless it is removed before."""
+        due = time.monotonic() + _SECONDS_WITHOUT_BAR
+        with self._lock:
+            # The threads of a process do not exist in its forks.
+            if self._thread is None or not self._thread.is_alive():
+                self._due, self._earlier, self._wakes = {thread: due}, threading.Event(), due
+                self._thread = threading.Thread(
+                    target=self._run, name="attnviz progress starter", daemon=True
+                )
+                self._thread.start()
+            self._due[thread] = due
+            if due < self._wakes:
+                self._earlier.set()
+
+    def remove(self, thread: threading.Thread) -> None:
+        with self._lock:
+            self._due.pop(thread, None)
+
+    def _run(self) -> None:
+        while True:
+            self._earlier.wait(self._wakes - time.monotonic())
+            with self._lock:
+                now = time.monotonic()
+                if not self._due and now >= self._wakes:
+                    self._thread = None
+                    return
+                self._earlier.clear()
+                for thread in [thread for thread, due in self._due.items() if due <= now]:
+                    del self._due[thread]
+                    thread.start()
+                self._wakes = min(self._due.values(), default=now + _SECONDS_WITHOUT_BAR)
+
+
+_starter = _Starter()
+
+
 class ProgressBar:
     """Progress bar of one call, which a thread draws while the call works.
 
@@ -89,7 +143,7 @@ class ProgressBar:
 
     def open(self) -> None:
         """Begin to wait until the bar appears."""
-        self._thread.start()
+        _starter.add(self._thread)
 
     def show(self, progress: Progress) -> None:
         """Show other progress at the next drawing."""
@@ -98,11 +152,12 @@ class ProgressBar:
     def close(self) -> None:
         """Remove the bar."""
         self._closed.set()
+        _starter.remove(self._thread)
         if self._thread.ident is not None:
             self._thread.join()
 
     def _draw(self) -> None:
-        if self._closed.wait(_SECONDS_WITHOUT_BAR):
+        if self._closed.is_set():
             return
         surface = None
         if has_kernel():

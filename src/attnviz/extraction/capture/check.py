@@ -48,8 +48,7 @@ _MIN_ROWS_OF_EXAMPLE = 4
 # as for other functions, even if these rows have more weights.
 _MAX_FOREIGN_ENTRIES = 1 << 22
 # Maximum number of weights that are computed at once (512 KiB of float32). `_Sample.parts` names an
-# exception. Rows of several calls are collected until they have at least this number of weights
-# together.
+# exception.
 _MAX_ENTRIES_AT_ONCE = 1 << 17
 
 # Limit of the relative error c of a row whose output is compared. c is the smallest number for
@@ -128,11 +127,6 @@ class _Sample:
     name: str
 
     @property
-    def num_entries(self) -> int:
-        """Number of weights in the compared rows."""
-        return self.actual.shape[0] * self.actual.shape[1] * self.attention.num_keys
-
-    @property
     def kind(self) -> tuple[object, ...]:
         """Properties that samples must share to be compared together."""
         attention = self.attention
@@ -183,7 +177,6 @@ class SelfCheck:
         self.foreign: dict[str, bool] = {}
         self.postponed = Postponed()
         self._samples: list[_Sample] = []
-        self._num_entries = 0
 
     def compare_output(
         self,
@@ -195,8 +188,7 @@ class SelfCheck:
         """Compare the call's output, if it is known, with outputs computed from `attentions`.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. The
-        comparison may be postponed to a later call of this method or of `finish`. This method
-        raises the same errors as `finish`.
+        comparison is postponed to the next call of `compare_samples` or `finish`.
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
@@ -207,9 +199,6 @@ class SelfCheck:
         kind = f"{name} ({type(call.module).__name__}, implementation {call.implementation!r})"
         for sample in self._samples_of(call, attentions, unpadded, output.transpose(1, 2), kind):
             self._samples.append(sample)
-            self._num_entries += sample.num_entries
-        if self._num_entries >= _MAX_ENTRIES_AT_ONCE:
-            self._compare_samples()
 
     def finish(self) -> None:
         """Complete the comparisons, and everything else that was postponed.
@@ -218,16 +207,16 @@ class SelfCheck:
         are a mask that the model ignores, a gate, and a term of the logits in an unknown keyword
         argument. Raise ValueError if a compared output contains NaN.
         """
-        self._compare_samples()
+        self.compare_samples()
         self.postponed.finish()
 
-    def _compare_samples(self) -> None:
+    def compare_samples(self) -> None:
         """Compare the collected samples. `finish` reads the differences on a device."""
-        samples, self._samples, self._num_entries = self._samples, [], 0
+        samples, self._samples = self._samples, []
         for group in _groups(samples):
             ratios, errors = _compare(group)
             with torch.no_grad():
-                of_heads = ratios.square().mean(dim=-1, keepdim=True).sqrt()
+                of_heads = _length(ratios).div_(math.sqrt(ratios.shape[-1]))
                 largest = torch.stack([ratios.amax(), of_heads.amax()])
             # The samples hold queries and keys, which the model needs no longer.
             rows = [(sample.name, sample.rows) for sample in group]
@@ -346,8 +335,7 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         lengths = _lengths(queries, keys, attention.scale)
         ratios = torch.empty(actual.shape[:3], device=actual.device)
         errors = torch.empty_like(ratios)
-        for part in first.parts(len(samples)):
-            own_heads, own_rows = part
+        for own_heads, own_rows in first.parts(len(samples)):
             logits = attention.logits_of_products(
                 _times(
                     queries[:, own_heads, own_rows].float() * attention.scale,
@@ -357,17 +345,14 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
                 rows[own_heads if len(rows) > 1 else slice(None), own_rows],
             )
             top = logits.amax(dim=-1, keepdim=True)
-            # The softmax of a row without allowed keys is not defined, so its relative error is set
-            # to 0 below.
-            is_empty = top.isneginf()
-            top = top.masked_fill(is_empty, 0.0)
+            # If a row has no allowed keys, these are NaN.
             exponentials = exp_in_place(logits.sub_(top))
             sink_term = None
             if sinks is not None:
                 own_sinks = sinks[:, own_heads, None, None].to(top.device, torch.float32)
                 sink_term = torch.exp(own_sinks - top)
-            typical = lengths[0][:, own_heads, own_rows] * lengths[1][:, own_heads]
-            size = torch.maximum(top.abs(), typical) + math.log(attention.num_keys + 1)
+            size = torch.maximum(top.abs(), lengths[:, own_heads, own_rows])
+            size += math.log(attention.num_keys + 1)
             rows_of_model = actual[:, own_heads, own_rows].float()
             if values is None:
                 weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
@@ -380,7 +365,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
                 )
                 limit += 4 * _smallest(actual.dtype) * math.sqrt(values.shape[-1])
             errors[:, own_heads, own_rows] = error[..., 0]
-            ratio = (error / limit).masked_fill_(is_empty, 0.0)
+            # The softmax of a row without allowed keys is not defined.
+            ratio = (error / limit).masked_fill_(top.isneginf(), 0.0)
             ratios[:, own_heads, own_rows] = ratio[..., 0]
     return ratios, errors
 
@@ -408,27 +394,29 @@ def _output_error(
     sums = sums / total
     expected, mean_square = sums[..., :-2], sums[..., -2:-1]
     # Let e = unit * size. If a logit has the error c * e, its weight has the relative error
-    # exp(c * e) - 1. `relative` is this relative error divided by c, for c = `_MAX_ROW_ERROR`.
-    relative = (_MAX_ROW_ERROR * unit * size).clamp_max(60.0).expm1() / _MAX_ROW_ERROR
-    spread = mean_square - expected.square().sum(dim=-1, keepdim=True)
-    limit = unit * (_length(actual) + mean_square.sqrt())
-    limit += relative * spread.clamp_min(1e-12 * mean_square).sqrt()
+    # exp(c * e) - 1. `growth` is this relative error for c = `_MAX_ROW_ERROR`.
+    growth = (_MAX_ROW_ERROR * unit * size).clamp_max_(60.0).expm1_()
+    length = _length(expected)
+    variance = torch.addcmul(mean_square, length, length, value=-1)
+    deviation = torch.maximum(variance, 1e-12 * mean_square).sqrt_()
+    limit = (_length(actual) + mean_square.sqrt()).mul_(unit)
+    limit.addcmul_(growth, deviation, value=1 / _MAX_ROW_ERROR)
     return _length(actual - expected), limit
 
 
-def _lengths(
-    queries: torch.Tensor, keys: torch.Tensor, scale: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two factors of the typical size of a product of queries and keys of random directions.
+def _lengths(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return the typical size of a product of each query and keys of random directions.
 
     `queries` is (samples, heads, rows, head_dim), and `keys` is (samples, key_heads, keys,
-    head_dim). The factors are (samples, heads, rows, 1) and (samples, heads, 1, 1).
+    head_dim). The result is (samples, heads, rows, 1).
     """
     dtype = torch.promote_types(keys.dtype, torch.float32)
-    longest = torch.linalg.vector_norm(keys, dim=-1, dtype=dtype).float().amax(dim=-1)
-    factor = longest.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
-    of_queries = torch.linalg.vector_norm(queries, dim=-1, keepdim=True, dtype=dtype).float()
-    return of_queries * (abs(scale) * keys.shape[-1] ** -0.5), factor[..., None, None]
+    of_queries = torch.linalg.vector_norm(queries, dim=-1, keepdim=True, dtype=dtype)
+    longest = torch.linalg.vector_norm(keys, dim=-1, dtype=dtype).amax(dim=-1)
+    longest *= abs(scale) * keys.shape[-1] ** -0.5
+    by_key_head = of_queries.unflatten(1, (keys.shape[1], -1))
+    sizes: torch.Tensor = by_key_head * longest[..., None, None, None]
+    return sizes.flatten(1, 2).float()
 
 
 def _length(vectors: torch.Tensor) -> torch.Tensor:
@@ -437,7 +425,7 @@ def _length(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def _stacked(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    known = [tensor.detach() for tensor in tensors if tensor is not None]
+    known = [tensor for tensor in tensors if tensor is not None]
     if len(known) == 1:
         # Return a view, because `torch.stack` would copy the tensor.
         return known[0][None]
@@ -458,8 +446,9 @@ def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
     Each matrix of `right` is shared by the same number of consecutive heads of `left`.
     """
-    grouped = left.reshape(len(left), right.shape[1], -1, left.shape[-1])
-    return (grouped @ right).view(*left.shape[:-1], right.shape[-1])
+    right = right.flatten(0, 1)
+    grouped = left.reshape(len(right), -1, left.shape[-1])
+    return torch.bmm(grouped, right).view(*left.shape[:-1], right.shape[-1])
 
 
 def _smallest(dtype: torch.dtype) -> float:

@@ -68,6 +68,11 @@ from attnviz.record.masks import (
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
 
+# Maximum number of bytes of the tensors of calls that are captured together. One after the other,
+# they take half of the time that they take between the layers of a model, which displace the code
+# of the capture from the cache of the processor. The outputs are compared in one computation.
+_MAX_WAITING = 1 << 20
+
 #: Function that gets each attention call, and the `ModuleRun` that made it.
 Observer = Callable[[AttentionCall, ModuleRun], None]
 
@@ -251,6 +256,10 @@ class Collector:
         self._masks = MaskReader()
         self.check = SelfCheck()
         self._copier = Copier(options, spools, self.check.postponed)
+        # Calls that are captured later, and the size of the tensors that they and the calls with
+        # outputs to compare keep in memory.
+        self._waiting: list[Callable[[], None]] = []
+        self._num_waiting_bytes = 0
         # The last call of the running module. It is dropped when the module ends, because it keeps
         # queries and keys in memory.
         self._previous: AttentionCall | None = None
@@ -368,20 +377,48 @@ class Collector:
         addresses = _addresses(call)
         is_same = addresses is not None and addresses == _addresses(self._previous)
         self._previous = call
-        read = cache(partial(self._read, call, unpadded, run))
         if is_same and windows == 1:
+            self._capture_waiting()
             run.positions = None
+            read = cache(partial(self._read, call, unpadded, run))
         else:
-            self._capture_call(call, unpadded, run, windows, read)
+            kept = call
+            self._num_waiting_bytes += _num_bytes(call)
+            if self._num_waiting_bytes < _MAX_WAITING and isinstance(call.output, torch.Tensor):
+                # The model or a change may overwrite the output before it is compared.
+                kept = replace(call, output=call.output.detach().clone())
+            read = cache(partial(self._read, kept, unpadded, run))
+            self._waiting.append(partial(self._capture_call, kept, unpadded, run, windows, read))
+            if self._num_waiting_bytes >= _MAX_WAITING:
+                self._compare_waiting()
+            elif self._changes or call.weights is not None or isinstance(call, RuleCall):
+                self._capture_waiting()
         # Change the output only now, because `read_attention` compares the model's own output.
         self._change_output(call, unpadded, run, read)
         return run
+
+    def _capture_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for capture in waiting:
+            capture()
+
+    def _compare_waiting(self) -> None:
+        """Capture the waiting calls, and compare the outputs of all calls since the last time."""
+        self._num_waiting_bytes = 0
+        self._capture_waiting()
+        self.check.compare_samples()
+
+    def finish(self) -> None:
+        """Complete the captures and checks of a forward. Raise the errors of `SelfCheck.finish`."""
+        self._capture_waiting()
+        self.check.finish()
 
     def _read(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run
     ) -> Sequence[StoredAttention]:
         attentions = read_attention(call, unpadded, self._masks, self.check, name=run.name)
-        if not hasattr(call.module, INDEXER) and summary_indexer(call.module) is None:
+        module = call.module
+        if not self._indexers or not (hasattr(module, INDEXER) or summary_indexer(module)):
             return attentions
         # The mask of the call allows only chosen keys. `run.mask` allows all keys that could be
         # chosen. If it is None, these are the keys of causal attention.
@@ -604,6 +641,12 @@ def _unpadded_size(call: AttentionCall, unpadded: Positions) -> tuple[int, int]:
     num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
     num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
     return num_queries, num_keys
+
+
+def _num_bytes(call: AttentionCall) -> int:
+    """Return the size of the queries, keys, values and output of a call."""
+    tensors = (call.query, call.key, call.value, call.output)
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 def _addresses(call: AttentionCall | None) -> list[tuple[int, torch.Size]] | None:

@@ -90,7 +90,7 @@ class AttentionCall:
         size of that axis.
         """
         tensors = (self.query, self.key, self.weights)
-        sizes = (len(tensor) for tensor in tensors if tensor is not None)
+        sizes = [tensor.shape[0] for tensor in tensors if tensor is not None]
         return max(sizes, default=0 if self.value is None else len(self.value))
 
     @property
@@ -118,7 +118,11 @@ class AttentionCall:
 
     def _first_of(self, tensor: torch.Tensor | None) -> torch.Tensor:
         """Return the first of `tensor`, the weights and the values that is not None."""
-        return next(known for known in (tensor, self.weights, self.value) if known is not None)
+        tensor = self.weights if tensor is None else tensor
+        tensor = self.value if tensor is None else tensor
+        if tensor is None:
+            raise TypeError("a call without queries, keys and weights must have values")
+        return tensor
 
     @property
     def query_sinks(self) -> torch.Tensor | None:

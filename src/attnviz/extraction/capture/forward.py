@@ -141,7 +141,7 @@ def _watched_forward(
         collector.watch(undo, observe)
         packed = watch_packing(model, undo)
         outputs = model(**arguments)
-        collector.check.finish()
+        collector.finish()
     for name, is_compared in collector.check.foreign.items():
         compared = "compared" if is_compared else "which could not be compared"
         notes.append(

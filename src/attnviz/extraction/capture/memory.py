@@ -185,13 +185,15 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
             # Parameters that are offloaded to disk have the device "meta". Their modules compute on
             # the CPU.
             device = torch.device("cpu") if device.type == "meta" else device
-            read_size = linear_size if entry.linear else indexer_size
-            numbers = read_size(entry.module)
+            indexer = None if entry.linear else indexer_of(entry.module)
+            numbers = linear_size(entry.module) if entry.linear else None
+            if indexer is not None:
+                numbers = indexer_size(entry.module)
             if numbers is not None:
                 sizes.append(LayerSize(0, 1, numbers, lengths, torch.float32, device))
             if entry.linear:
                 continue
-            blocks = indexer_blocks(indexer_of(entry.module))
+            blocks = None if indexer is None else indexer_blocks(indexer)
             if blocks is not None:
                 pairs = tuple((queries, -(-keys // blocks.size)) for queries, keys in lengths)
                 heads = blocks.num_heads

@@ -121,7 +121,8 @@ def moved_to_model(model: Any, value: Any) -> Any:
         return value
     # If weights are offloaded to disk, the model's device is "meta". Then the library accelerate
     # moves the inputs to the right device, so do not move them here.
-    device = value.device if model.device.type == "meta" else model.device
+    device = model.device
+    device = value.device if device.type == "meta" else device
     return moved(value, device, model.dtype if value.is_floating_point() else value.dtype)
 
 

@@ -283,7 +283,7 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
     identifiers = {getattr(config, name, None) for name in names} - {None}
     if not identifiers:
         # The configuration of the whole model may contain that of the model of images and texts.
-        identifiers = set().union(*(config_values(config, name) for name in names)) - {None}
+        identifiers = config_values(config, *names) - {None}
     are_parts = [identifier in identifiers for identifier in tokens.ids or ()]
     groups = groupby(range(len(are_parts)), key=are_parts.__getitem__)
     return [list(positions) for is_part, positions in groups if is_part]
