@@ -90,6 +90,52 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   return numbers;
 }
 
+/** Number of bytes of a block of `numberOffsets`. */
+const BLOCK = 64;
+
+/** Number in which the lowest bit of each of four bytes is set. */
+const LOWEST_BITS = 0x01010101;
+
+/**
+ * Return a function that finds the first byte of one of `count` numbers that are encoded as in
+ * `unpacked`. Counting the numbers of blocks is many times faster than decoding all of them.
+ */
+function numberOffsets(bytes: Uint8Array, count: number): (index: number) => number {
+  // The last byte of a number is below 128. The bytes that fill the last block are not.
+  const filled = new Uint8Array(Math.ceil(bytes.length / BLOCK) * BLOCK).fill(128);
+  filled.set(bytes);
+  const words = new Uint32Array(filled.buffer);
+  const wordsPerBlock = BLOCK / 4;
+  // For each block, the number of last bytes before it.
+  const before = new Uint32Array(words.length / wordsPerBlock + 1);
+  for (let block = 0; block < before.length - 1; block++) {
+    // Count the other bytes, in each of the four positions of a word.
+    let others = 0;
+    for (let i = block * wordsPerBlock; i < (block + 1) * wordsPerBlock; i++) {
+      others += ((words[i] as number) >>> 7) & LOWEST_BITS;
+    }
+    before[block + 1] = (before[block] as number) + BLOCK - (Math.imul(others, LOWEST_BITS) >>> 24);
+  }
+  if (before[before.length - 1] !== count || (bytes[bytes.length - 1] ?? 0) >= 128) {
+    throw new Error("The page’s data do not match the number of rows.");
+  }
+  return (index) => {
+    if (index === 0) return 0;
+    // The number begins after the last byte of the previous number, which is in block `low`.
+    let [low, high] = [0, before.length - 1];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if ((before[middle] as number) < index) low = middle;
+      else high = middle;
+    }
+    let offset = low * BLOCK;
+    for (let left = index - (before[low] as number); left > 0; offset++) {
+      if ((bytes[offset] as number) < 128) left--;
+    }
+    return offset;
+  };
+}
+
 /**
  * Decode the rows of a layer.
  *
@@ -132,7 +178,8 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   }
   // The embedded keys of a row are computed from its gaps when the row is requested, because most
   // rows are never requested.
-  const gaps = unpacked(array(4), gapStarts[totalRows] as number);
+  const gaps = array(4);
+  const gapOffset = numberOffsets(gaps, gapStarts[totalRows] as number);
   const codes = array(5);
   if (codes.length !== starts[totalRows]) {
     throw new Error(
@@ -140,7 +187,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     );
   }
   const values = codeValues(maximum, embedded.signed);
-  const size = bytes.length + 20 * totalRows + 4 * gaps.length;
+  const size = bytes.length + 20 * totalRows + gaps.length;
 
   /** Add the embedded weights of a row in which every key is embedded. */
   function addAll(rowIndex: number, left: number, line: Float32Array): void {
@@ -160,10 +207,16 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   function addSome(rowIndex: number, left: number, line: Float32Array): void {
     const perKey = restPerKey[rowIndex] as number;
     const count = counts[rowIndex] as number;
-    const [start, gapStart] = [starts[rowIndex] as number, gapStarts[rowIndex] as number];
+    const start = starts[rowIndex] as number;
+    let offset = gapOffset(gapStarts[rowIndex] as number);
     let x = (firstKeys[rowIndex] as number) - 1 - left;
     for (let i = 0; i < count; i++) {
-      x += (gaps[gapStart + i] as number) + 1;
+      let digit = gaps[offset++] as number;
+      x += (digit & 127) + 1;
+      for (let scale = 128; digit & 128; scale *= 128) {
+        digit = gaps[offset++] as number;
+        x += (digit & 127) * scale;
+      }
       if (x < 0 || x >= line.length) continue;
       line[x] = (line[x] as number) - perKey + (values[codes[start + i] as number] as number);
     }
