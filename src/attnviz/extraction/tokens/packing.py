@@ -170,7 +170,9 @@ def with_packed_images(
                 position: prefix + name
                 for position, name in zip(grid.positions, grid.names(), strict=True)
             }
-            grids.append(grid)
+            picture = "small picture" if grid.name else "image"
+            name = f"{picture} {number}" if len(images) > 1 else f"the {picture}"
+            grids.append(replace(grid, name=name))
         first, joined, offset = (
             first + image.num_tiles,
             joined + (image.num_tiles > 1),
