@@ -197,55 +197,6 @@ def test_model_families(
     assert "['encoder', 'decoder', 'cross']" in printed
 
 
-@pytest.mark.slow
-def test_diffusion(
-    read: Callable[[str], tuple[dict[str, Any], str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("diffusers")
-    names, _ = read("diffusion")
-    assert [len(step.queries) for step in names["steps"]] == [2, 2, 2]
-    assert names["blocks"].stack().layers == (0, 1)
-    assert names["first_block"].stack().layers == (0, 1, 2)
-    assert names["tokens"].grids[0].start == 5
-
-    torch.manual_seed(1)
-    model = names["model"]
-    inputs = {
-        "hidden_states": torch.randn(2, 36, 4),
-        "encoder_hidden_states": torch.randn(2, 5, 32),
-        "pooled_projections": torch.randn(2, 32),
-        "timestep": torch.ones(2),
-        "img_ids": names["position_ids"],
-        "txt_ids": torch.zeros(5, 3),
-    }
-    attend = torch.nn.functional.scaled_dot_product_attention
-    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def noting(query: Any, key: Any, value: Any, *args: Any, **options: Any) -> Any:
-        calls.append((value, attend(query, key, value, *args, **options)))
-        return calls[-1][1]
-
-    with torch.no_grad():
-        # Scale queries and keys up, because almost uniform rows would hide a wrong formula.
-        for name, weight in model.named_parameters():
-            if "norm_q" in name or "norm_k" in name or "norm_added" in name:
-                weight.mul_(3)
-        with names["Attended"]() as attended:
-            model(**inputs)
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
-            model(**inputs)
-    record = AttentionRecord.from_qk(attended.queries, attended.keys)
-    for weights, (value, output) in zip(record.to_numpy(), calls, strict=True):
-        assert weights.shape == (2, 41, 41)
-        assert weights.max(-1).mean() > 0.2
-        # The record contains only the last example of the batch.
-        assert np.abs(weights @ value[-1].numpy() - output[-1].numpy()).max() < 1e-4
-    vectors = torch.zeros(1, 1, 2, 4)
-    with names["Attended"](), pytest.raises(ValueError, match="pass mask="):
-        torch.nn.functional.scaled_dot_product_attention(vectors, vectors, vectors, is_causal=True)
-
-
 def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("mamba")
     assert printed.count("differs from the model's own output by") == 2

@@ -15,15 +15,17 @@ import torch
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture
+from attnviz.extraction.diffusion import record_pipeline
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder
-from attnviz.extraction.inputs.examples import examples_with_targets
+from attnviz.extraction.inputs.examples import examples_of, examples_with_targets
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
-from attnviz.extraction.models import load
+from attnviz.extraction.models import is_pipeline, load
 from attnviz.extraction.options import (
     CaptureOptions,
     ExtractOptions,
     Layers,
+    Steps,
     read_capture_options,
 )
 from attnviz.extraction.records import record_batch
@@ -31,6 +33,7 @@ from attnviz.extraction.tokens.series import read_index
 from attnviz.record.record import AttentionRecord
 from attnviz.record.record import load as load_record
 from attnviz.record.storage.spool import SpoolFolders
+from attnviz.utils.arguments import given_arguments, refuse_arguments
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import part_of, report, with_progress
 
@@ -81,6 +84,7 @@ def extract(
     decoder_input_ids: Any = None,
     truncation: bool | int = False,
     part: int | None = None,
+    steps: Steps = None,
     name: str | None = None,
     layers: Layers = None,
     dtype: str | torch.dtype | None = None,
@@ -88,7 +92,7 @@ def extract(
     outputs: bool = False,
     index: Sequence[Any] | None = None,
     spool: str | os.PathLike[str] | None = None,
-    progress: bool = True,  # noqa: ARG001 - read by with_progress
+    progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
     """Run a model and return a record of its attention.
 
@@ -101,17 +105,19 @@ def extract(
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline or object
         A transformers model, a hub id, a folder, a pipeline, a model of timm, or an object that
-        contains one transformers model. A pipeline and an object of sentence-transformers prepare
-        the inputs themselves, with their own settings: the record has the input that the model
-        gets in ``pipe(inputs)``, ``SentenceTransformer.encode`` or ``CrossEncoder.predict``. Pass a
-        method to record another call, such as ``encoder.encode_query``. It selects a model if the
-        object contains several.
+        contains one transformers model. A pipeline of diffusers makes its picture, and the record
+        has the attention of its transformer or U-Net. Another pipeline and an object of
+        sentence-transformers prepare the inputs themselves, with their own settings: the record has
+        the input that the model gets in ``pipe(inputs)``, ``SentenceTransformer.encode`` or
+        ``CrossEncoder.predict``. Pass a method to record another call, such as
+        ``encoder.encode_query``. It selects a model if the object contains several.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
         messages, the output of a tokenizer or processor, or ids (a tensor, an array or a list).
         Some models also take an image, a sound (an array), or a pair ``(image, text)`` or
-        ``(sound, text)``. A list of images, sounds or pairs is several examples, as a list of
-        strings is.
+        ``(sound, text)``. A mapping has arguments of a pipeline's call by name, such as
+        ``{"prompt": "a cat", "num_inference_steps": 20}``. A list of images, sounds or pairs is
+        several examples, as a list of strings is.
     tokenizer, processor : object, optional
         Tokenizer and processor of the model, or a hub id or folder of each. Only texts, images and
         sounds need them. The default is the tokenizer or processor inside of `model` (such as a
@@ -137,6 +143,11 @@ def extract(
         Truncate a text that is too long instead of raising an error. True truncates so that the
         text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
         tokens of the text in `inputs`. A note in the record states the truncation.
+    steps : int, iterable of int, "all" or "mean", optional
+        Denoising steps to keep, if `model` is a pipeline of diffusers. Negative numbers count from
+        the end. The default is four steps, evenly spread. Each step takes as much memory as the
+        queries and keys of all layers. With ``"mean"``, the record has the mean weights of all
+        steps between patches and words, which take as much memory for any number of steps.
     part : int, optional
         Number of the call to record, from 0, if `model` is a pipeline that calls its model several
         times for one input: for windows of a long text, chunks of a sound, or candidate labels. The
@@ -194,6 +205,8 @@ def extract(
         before the model runs. The message names arguments that reduce the memory. The check counts
         only attention over the tokens of a text. A layer that runs several times is counted as if
         it ran once.
+    IndexError
+        If the pipeline does not run one of `steps`.
     OSError
         If a hub id or folder cannot be read, or if `spool` is not empty, cannot be written or has
         too little space. If possible, the space is checked before the model runs. An incomplete
@@ -208,6 +221,17 @@ def extract(
     >>> record.stacks["self"].weights(layer=3, head=5).shape  # doctest: +SKIP
     (6, 6)
     """
+    given = given_arguments(extract, locals())
+    if is_pipeline(model):
+        used = {"steps", "name", "layers", "dtype", "device", "progress"}
+        unused = sorted(given.keys() - used)
+        refuse_arguments(unused, f"{type(model).__name__} is run with its own arguments only")
+        examples, is_list = examples_of(inputs)
+        options = read_capture_options(layers, dtype, device)
+        made = [record_pipeline(model, example, steps, options, name) for example in examples]
+        return made if is_list else made[0]
+    if steps is not None:
+        raise TypeError("steps= selects steps of a pipeline of diffusers. Remove it.")
     loaded = load(model, tokenizer, processor)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
     encoder = Encoder(

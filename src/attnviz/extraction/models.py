@@ -108,6 +108,14 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     return loaded
 
 
+def is_pipeline(model: Any) -> bool:
+    """Whether an object is a pipeline of diffusers, which is not imported here."""
+    return any(
+        owner.__name__ == "DiffusionPipeline" and owner.__module__.startswith("diffusers.")
+        for owner in type(model).__mro__
+    )
+
+
 def _convert_weights(model: Any) -> None:
     """Convert quantised weights now, as the first forward would do it.
 
@@ -190,6 +198,11 @@ def _model_inside(wrapper: Any, method: Callable[..., Any] | None) -> PreTrained
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
+    if is_pipeline(wrapper):
+        raise TypeError(
+            f"model: only extract and the show functions read {type(wrapper).__name__}, a pipeline "
+            "of diffusers. Pass another model."
+        )
     models = {id(inner): inner for inner in _models_inside(wrapper)}
     if len(models) > 1 and method is not None:
         with Cleanup() as undo, undo:

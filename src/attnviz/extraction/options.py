@@ -12,8 +12,9 @@ from transformers import GenerationConfig
 
 from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
 
-# Type of the argument `layers` of `attnviz.extract`.
+# Types of the arguments `layers` and `steps` of `attnviz.extract`.
 Layers = int | Iterable[int] | Literal["all"] | None
+Steps = int | Iterable[int] | Literal["all", "mean"] | None
 
 
 class RecordOptions(TypedDict, total=False):
@@ -35,6 +36,7 @@ class ExtractOptions(RecordOptions, total=False):
 
     decoder_input_ids: Any
     index: Any
+    steps: Steps
     outputs: bool
     spool: str | os.PathLike[str] | None
     progress: bool

@@ -55,6 +55,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         live: bool = False,
         truncation: bool | int = False,
         part: int | None = None,
+        steps: Any = None,
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
@@ -100,6 +101,8 @@ class ShowFunction(Protocol[_RecordView_co]):
         part : int, optional
             Number of the call to show, from 0, if `model` is a pipeline that calls its model
             several times for one input, such as for windows of a long text.
+        steps : int, iterable of int, "all" or "mean", optional
+            Denoising steps to show, if `model` is a pipeline of diffusers. See `attnviz.extract`.
         sentence_b_start : int, optional
             Position of the first token of the second text of a pair, if `model` is
             ``outputs.attentions``.
@@ -457,8 +460,15 @@ def _record(model: Any, for_weights: dict[str, Any], for_models: dict[str, Any])
 
 
 def _runs_again(model: Any) -> bool:
-    """Whether the first argument of a `show_*` function is a model, not a record or weights."""
-    return not isinstance(model, AttentionRecord) and not _is_weights(model)
+    """Whether the first argument of a `show_*` function is a model whose attention can be changed.
+
+    It may also be a record, weights, or a pipeline of diffusers.
+    """
+    if isinstance(model, AttentionRecord) or _is_weights(model):
+        return False
+    from attnviz.extraction.models import is_pipeline
+
+    return not is_pipeline(model)
 
 
 def _are_tokens(inputs: Any) -> bool:
