@@ -224,8 +224,8 @@ class _PipelineWatch:
         is_left_out = len(self._read) > 1 and path not in self._paths(kind)
         if is_left_out or self._step in layer or (self._means and kind.name == "self"):
             return None
-        found = read_attention(call, self._examples, self._masks, self._check, name=path)
-        attention = found[self._row]
+        attentions = read_attention(call, self._examples, self._masks, self._check, name=path)
+        attention = attentions[self._row]
         if not self._means:
             (layer[self._step],) = copy_attention([attention], call, self._copier, name=path)
             return None
