@@ -25,9 +25,11 @@ from typing import Any
 import torch
 from humanize import naturalsize
 from torch import nn
+from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.families import (
+    IndexerBlocks,
     attention_size,
     indexer_blocks,
     indexer_of,
@@ -37,7 +39,7 @@ from attnviz.extraction.families import (
 )
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.loaded import Loaded
-from attnviz.extraction.modules import TEXTS_OF_STACKS
+from attnviz.extraction.modules import TEXTS_OF_STACKS, AttentionModule
 from attnviz.extraction.options import CaptureOptions
 
 
@@ -185,30 +187,40 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
             # Parameters that are offloaded to disk have the device "meta". Their modules compute on
             # the CPU.
             device = torch.device("cpu") if device.type == "meta" else device
-            indexer = None if entry.linear else indexer_of(entry.module)
-            numbers = linear_size(entry.module) if entry.linear else None
-            if indexer is not None:
-                numbers = indexer_size(entry.module)
+            numbers, blocks, size = scan.once(
+                ("size", entry.name), partial(_sizes_per_token, model, entry)
+            )
             if numbers is not None:
                 sizes.append(LayerSize(0, 1, numbers, lengths, torch.float32, device))
-            if entry.linear:
-                continue
-            blocks = None if indexer is None else indexer_blocks(indexer)
             if blocks is not None:
                 pairs = tuple((queries, -(-keys // blocks.size)) for queries, keys in lengths)
                 heads = blocks.num_heads
                 sizes.append(LayerSize(heads, 0, 0, pairs, torch.float32, device, as_weights=True))
-            size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
             if size is not None:
                 heads, key_heads, head_dim = size
-                # In Longformer with global tokens, queries and keys have two halves (`sparse`).
-                head_dim *= 2 if sparse_kind(entry.module) == "Longformer" else 1
                 as_weights = isinstance(entry.module, nn.MultiheadAttention)
                 own = torch.float32 if as_weights else dtype
                 sizes.append(
                     LayerSize(heads, key_heads, head_dim, lengths, own, device, as_weights)
                 )
     return sizes
+
+
+def _sizes_per_token(
+    model: PreTrainedModel, entry: AttentionModule
+) -> tuple[int | None, IndexerBlocks | None, tuple[int, int, int] | None]:
+    """Return what a record keeps of a module: three values, each of which may be None.
+
+    They are how many numbers per token it keeps of a linear layer or an indexer, the blocks that an
+    indexer scores, and the number of heads, the number of key heads and the size of a key.
+    """
+    if entry.linear:
+        return linear_size(entry.module), None, None
+    size = attention_size(model, entry.name)
+    if size is not None and sparse_kind(entry.module) == "Longformer":
+        # With global tokens, queries and keys have two halves (`sparse`).
+        size = (*size[:2], 2 * size[2])
+    return indexer_size(entry.module), indexer_blocks(indexer_of(entry.module)), size
 
 
 def _lengths(stack: str, sequences: Mapping[str, TokenSequence]) -> tuple[tuple[int, int], ...]:
