@@ -50,6 +50,7 @@ def test_choices_reach_python_and_a_linked_view(lab: JupyterLab) -> None:
     notebook.execute("view.color, view.edges = 'entropy', 'strongest'")
     expect(view.locator(".av-atlas-scale")).to_contain_text("entropy")
     edges = view.locator(".av-atlas-edges > ol > li")
-    window = notebook.evaluate("[t for _, t in view.statistics.stack().strongest(1, 1)[1].window]")
-    for token in window:
-        expect(edges.nth(1)).to_contain_text(token.replace("Ġ", ""))
+    notebook.execute("edge = view.statistics.stack().strongest(1, 1)[1]")
+    tokens = notebook.evaluate("(edge.query_token, edge.key_token)")
+    for token in tokens:
+        expect(edges.nth(1).locator("mark", has_text=token.replace("Ġ", ""))).to_be_visible()

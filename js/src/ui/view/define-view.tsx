@@ -286,7 +286,8 @@ function choicesOf<S extends RecordState>(
   const choices = Object.entries(declared).flatMap(([name, { kind }]) =>
     kind || name === "changes" ? [[name, state[name as keyof S]]] : [],
   );
-  return computed(() => follow(Object.fromEntries(choices)));
+  const signals: Signals<Record<string, unknown>> = Object.fromEntries(choices);
+  return computed(() => ({ ...follow(signals) }));
 }
 
 /**

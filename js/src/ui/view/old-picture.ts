@@ -30,11 +30,11 @@ export function createOldPicture(
   const shown = signal<typeof now.value>(null);
   const loading = computed(() => !drawn.value || record.loading.value);
   record.live(() => {
-    now.value;
+    const current = now.value;
     if (loading.value) return undefined;
     // The change may also set `drawn` to false, in an effect that runs after this one.
     const timer = setTimeout(() => {
-      shown.value = now.peek();
+      shown.value = current;
     });
     return () => clearTimeout(timer);
   });
