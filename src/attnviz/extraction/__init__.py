@@ -90,7 +90,7 @@ def extract(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     outputs: bool = False,
-    index: Sequence[Any] | None = None,
+    index: Any = None,
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
