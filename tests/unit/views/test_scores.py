@@ -76,7 +76,7 @@ def test_effects_of_tokens_have_their_measure_and_noise() -> None:
     )
     view = HeadView(record, token_scores=effects)
     assert view.token_scores == {"effect": {"self": [-2.0, 1.0, None]}}
-    note = f"effect of removing a token (delete) on: {MEASURE}; noise 0"
+    note = f"effect of removing a token (mask) on: {MEASURE}; noise 0"
     assert view.token_score_notes == {"effect": note}
     # The browser sends the scores of tokens in this form.
     view.token_scores = {"mine": {"self": [None, np.inf, 2]}}
