@@ -35,7 +35,7 @@ class ExtractOptions(RecordOptions, total=False):
     """Arguments of `attnviz.extract` except `model`, `inputs` and `target`."""
 
     decoder_input_ids: Any
-    index: Sequence[Any] | None
+    index: Any
     steps: Steps
     outputs: bool
     spool: str | os.PathLike[str] | None

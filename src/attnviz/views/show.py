@@ -63,7 +63,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         dtype: Any = None,
         device: Any = "cpu",
         outputs: bool = False,
-        index: Sequence[Any] | None = None,
+        index: Any = None,
         spool: Any = None,
         include_layers: int | Iterable[int] | None = None,
         **traits: Any,
