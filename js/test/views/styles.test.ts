@@ -18,7 +18,8 @@ it("no two views style the same class without a parent", () => {
       }
     }
   }
-  expect(viewsByClass.size).toBeGreaterThan(50);
+  // Otherwise the pattern no longer matches the style sheets.
+  expect(viewsByClass.size).toBeGreaterThan(20);
   const shared = [...viewsByClass].filter(([, views]) => views.size > 1);
   expect(shared).toEqual([]);
 });
