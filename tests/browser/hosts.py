@@ -50,6 +50,12 @@ def record(tokens: Sequence[str] = TOKENS) -> AttentionRecord:
 MADE = ("record", "statistics")
 
 
+def with_heads_reversed(record: AttentionRecord) -> AttentionRecord:
+    """Return a record with the same tokens, whose heads are in the opposite order."""
+    weights = [layer[::-1] for layer in record.to_numpy()]
+    return av.AttentionRecord.from_weights(weights, record.tokens, model=record.model)
+
+
 @dataclass(frozen=True)
 class HostedView:
     """A view and the keys that change its layer.
@@ -101,7 +107,7 @@ class HostedView:
         """Return the widget of a record."""
         shown: Any = [record, record] if self.several else record
         if self.compared:
-            shown = av.compare(record, record)
+            shown = av.compare(record, with_heads_reversed(record))
         if self.measured:
             # With fewer texts no head has a role.
             shown = av.head_statistics([record] * 6, progress=False)

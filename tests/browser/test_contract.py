@@ -249,9 +249,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "points": lambda: av.EmbeddingView(
         prose(), enlarged=True, layer=0, color="kind", search="dog", text=0, token=5
     ),
-    "edges": lambda: av.AtlasView(
-        measured(), layer=0, heads=[1], edges="strongest", text=3, key_search="pos:NOUN"
-    ),
+    "edges": lambda: av.AtlasView(measured(), layer=0, heads=[1], edges="strongest"),
 }
 
 # Elements whose text is wider than the element, or lies outside the page.

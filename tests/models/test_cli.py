@@ -125,9 +125,6 @@ def test_help_describes_every_argument_of_python(capsys: pytest.CaptureFixture[s
         # Each command also has the arguments `max_mb`, `width` and `font_size` of `View.save`.
         for argument in names | {"max_mb", "width", "font_size"}:
             assert f"--{argument.replace('_', '-')}" in printed, (name, argument)
-        # Figures have an argument `content`, too, but the trait of this view has its name.
-        described = "--content VALUE       Content of the plots: the points" in printed
-        assert described == (name == "embedding-view")
 
 
 def test_values_are_parsed_like_in_python(checkpoint_folder: Path) -> None:

@@ -50,6 +50,7 @@ RUN_ELSEWHERE = {
 } | {
     path.relative_to(ROOT).as_posix(): "test_recipes.py" for path in ROOT.glob("docs/recipes/*.md")
 }
+RUN_ELSEWHERE["docs/recipes/diffusion.md"] = "test_diffusion.py"
 # Pages whose blocks run for more than two seconds.
 SLOW = {"docs/atlas.md", "docs/figures.md", "docs/why-this-label.md"}
 # Allowed languages of blocks. Blocks with a misspelt language would silently not run.

@@ -105,9 +105,12 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # Token 10 separates the rows of an image in the text, so the text has no patch grids.
+    # Token 10 separates the rows of an image in the text. Four patches are a token.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
-    assert not text.grids
+    assert [(grid.start, grid.rows, grid.columns, grid.gap) for grid in text.grids] == [
+        (0, 2, 4, 1),
+        (12, 3, 2, 1),
+    ]
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
     assert_own(record, own, peak=0.2)
     # Change the patch in row 5, column 2 of image 2. Two by two patches become one token of the

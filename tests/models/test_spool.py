@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import transformers
 
 from attnviz import AttentionRecord, extract, load
@@ -65,12 +66,14 @@ def test_spooled_records_equal_records_in_memory(
 
 def test_layers_are_written_while_the_model_runs(tmp_path: Path) -> None:
     model = make_model("llama")
+    # Calls with less than 1 MiB are captured together.
+    ids = torch.arange(4096)[None] % model.config.vocab_size
     sizes: list[int] = []
     for layer in model.model.layers:
         layer.register_forward_hook(
             lambda *_: sizes.append(len(list((tmp_path / "x").glob("*.safetensors"))))
         )
-    extract(model, IDS, spool=tmp_path / "x")
+    extract(model, ids, spool=tmp_path / "x")
     assert sizes == [1, 2, 3]
 
 

@@ -221,8 +221,9 @@ def extract(
     >>> record.stacks["self"].weights(layer=3, head=5).shape  # doctest: +SKIP
     (6, 6)
     """
-    given = given_arguments(extract, locals())
+    given = locals()
     if is_pipeline(model):
+        given = given_arguments(extract, given)
         used = {"steps", "name", "layers", "dtype", "device", "progress"}
         unused = sorted(given.keys() - used)
         refuse_arguments(unused, f"{type(model).__name__} is run with its own arguments only")

@@ -139,7 +139,7 @@ def _watched_forward(
         # be captured.
         run_uncompiled(modules, undo)
         collector.watch(undo, observe)
-        packed = watch_packing(model, undo)
+        packed = watch_packing(modules, undo) if "image_sizes" in arguments else []
         outputs = model(**arguments)
         collector.finish()
     for name, is_compared in collector.check.foreign.items():

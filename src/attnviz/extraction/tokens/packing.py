@@ -9,7 +9,7 @@ of the patches, so that its result says where each token is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isqrt
@@ -97,10 +97,10 @@ class PackedImage:
         return np.ascontiguousarray(picture)
 
 
-def watch_packing(model: nn.Module, undo: Cleanup) -> list[PackedImage]:
-    """Return a list that gets the images that `model` packs until `undo` ends."""
+def watch_packing(modules: Iterable[nn.Module], undo: Cleanup) -> list[PackedImage]:
+    """Return a list that gets the images that `modules` pack until `undo` ends."""
     images: list[PackedImage] = []
-    for module in model.modules():
+    for module in modules:
         if hasattr(module, _METHOD) and hasattr(module, "image_newline"):
             undo.add(partial(module.__dict__.pop, _METHOD, None))
             module.__dict__[_METHOD] = partial(_pack, module, getattr(module, _METHOD), images)
