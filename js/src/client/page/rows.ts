@@ -154,8 +154,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   const totalRows = heads * numRows;
   const counts = unpacked(array(0), totalRows);
   const firstKeys = unpacked(array(1), totalRows);
-  const endKeys = unpacked(array(2), totalRows);
-  const restPerKey = new Float32Array(totalRows);
+  const numAfter = unpacked(array(2), totalRows);
   // For each row, `starts` has the index of its first code (the byte of a weight), and `gapStarts`
   // has the index of its first gap. A gap is the number of keys between an embedded key and the
   // previous one. Rows in which every key is embedded have no gaps.
@@ -163,17 +162,14 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   const gapStarts = new Uint32Array(totalRows + 1);
   const restValues = codeValues(embedded.max_rest);
   const restCodes = array(3);
+  function endKey(row: number): number {
+    const last = Math.min(columns, (row % numRows) + 1 + embedded.reach);
+    return Math.max(firstKeys[row] as number, last - (numAfter[row] as number));
+  }
   for (let row = 0; row < totalRows; row++) {
-    const first = firstKeys[row] as number;
-    const last = Math.min(columns, (row % numRows) + 1 + embedded.reach) - (endKeys[row] as number);
-    endKeys[row] = Math.max(first, last);
-    const numKeys = (endKeys[row] as number) - first;
     const numGaps = counts[row] as number;
-    if (numGaps > 0) {
-      const rest = restValues[restCodes[row] as number] as number;
-      restPerKey[row] = rest / (numKeys - numGaps);
-    }
-    starts[row + 1] = (starts[row] as number) + (numGaps || numKeys);
+    const numKeys = numGaps || endKey(row) - (firstKeys[row] as number);
+    starts[row + 1] = (starts[row] as number) + numKeys;
     gapStarts[row + 1] = (gapStarts[row] as number) + numGaps;
   }
   // The embedded keys of a row are computed from its gaps when the row is requested, because most
@@ -194,7 +190,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     // Index of the code of key `left`.
     const offset = (starts[rowIndex] as number) - (firstKeys[rowIndex] as number) + left;
     const from = Math.max(0, (firstKeys[rowIndex] as number) - left);
-    const to = Math.min(line.length, (endKeys[rowIndex] as number) - left);
+    const to = Math.min(line.length, endKey(rowIndex) - left);
     for (let x = from; x < to; x++) {
       line[x] = (line[x] as number) + (values[codes[offset + x] as number] as number);
     }
@@ -204,8 +200,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
    * Add the embedded weights of a row in which some keys are embedded. The caller also adds a share
    * of the remaining weight to every key of the row, so subtract this share from embedded keys.
    */
-  function addSome(rowIndex: number, left: number, line: Float32Array): void {
-    const perKey = restPerKey[rowIndex] as number;
+  function addSome(rowIndex: number, left: number, line: Float32Array, perKey: number): void {
     const count = counts[rowIndex] as number;
     const start = starts[rowIndex] as number;
     let offset = gapOffset(gapStarts[rowIndex] as number);
@@ -237,15 +232,18 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
           continue;
         }
         const start = Math.max(0, (firstKeys[rowIndex] as number) - left);
-        const stop = Math.min(line.length, (endKeys[rowIndex] as number) - left);
+        const end = endKey(rowIndex);
+        const stop = Math.min(line.length, end - left);
         // In most heads, the remaining weight is spread over the same keys. Sum it over such heads
         // first, so that it is added to the keys only once.
         if (start !== from || stop !== to) {
           spreadRest();
           [rest, from, to] = [0, start, stop];
         }
-        rest += restPerKey[rowIndex] as number;
-        addSome(rowIndex, left, line);
+        const numOthers = end - (firstKeys[rowIndex] as number) - (counts[rowIndex] as number);
+        const perKey = (restValues[restCodes[rowIndex] as number] as number) / numOthers;
+        rest += perKey;
+        addSome(rowIndex, left, line, perKey);
       }
       spreadRest();
     },

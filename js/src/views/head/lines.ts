@@ -137,7 +137,9 @@ export function computeLines(
   const { renormalize, top_k, threshold } = options;
   const divided = dividedColumns(plan);
   const inSight = new Set(divided.inSight);
-  const isInSight = (column: number): boolean => inSight.has(column);
+  const left = divided.inSight[0] ?? 0;
+  const right = (divided.inSight.at(-1) ?? -1) + 1;
+  const isInSight = (x: number): boolean => inSight.has(left + x);
   const included = [...divided.inSight, ...divided.outside];
   const excluded = divided.excluded.flat();
   // Whether all keys that may have a weight are loaded.
@@ -157,7 +159,10 @@ export function computeLines(
 
   const addLines = (series: number, query: number, row: Float32Array, divisor: number): void => {
     const top = plan.stack.measure === "rank" ? topRanks : topKeys;
-    const selected = top_k === null ? divided.inSight : top(row, top_k, isInSight);
+    // Search only the window, because a row can be many times longer.
+    const seen = row.subarray(left, right);
+    const selected =
+      top_k === null ? divided.inSight : top(seen, top_k, isInSight).map((x) => left + x);
     for (const column of selected) {
       const share = Math.abs(row[column] as number);
       const size = share / divisor;
