@@ -221,6 +221,7 @@ def extract(
     >>> record.stacks["self"].weights(layer=3, head=5).shape  # doctest: +SKIP
     (6, 6)
     """
+    # Only the first statement sees the arguments alone.
     given = locals()
     if is_pipeline(model):
         given = given_arguments(extract, given)

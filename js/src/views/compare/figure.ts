@@ -1,6 +1,6 @@
 /**
- * Export of the compare view as a figure. Members are the compared records. Each pane below the grid of heads shows the chosen head of one member, or the
- * difference of two members.
+ * Export of the compare view as a figure. Members are the compared records. Each pane below the
+ * grid of heads shows the chosen head of one member, or the difference of two members.
  */
 
 import { sceneOf } from "../../draw/marks";
@@ -17,7 +17,7 @@ import type { CompareStore } from "./store";
 const PADDING = 24;
 
 /**
- * Return the parts of the figure above the panes: grid of heads, chart of distances, colour scale.
+ * Return the parts of the figure above the panes: grid of heads and colour scale.
  *
  * @param layout layout of the grid.
  * @param panesWidth width of the panes. If no width of the figure is requested, its upper part is

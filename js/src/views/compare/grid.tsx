@@ -62,10 +62,7 @@ export function CompareGrid({ context, store }: GridProps) {
   );
 }
 
-/**
- * Description of the chosen head and legend of the grid. If there are more than two members, also a
- * chart of the head's distances.
- */
+/** Description of the chosen head and legend of the grid. */
 export function ChosenHead({ context, store }: GridProps) {
   const [selection, grid] = [store.selection.value, store.grid.value];
   if (!selection) return null;

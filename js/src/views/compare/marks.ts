@@ -1,7 +1,6 @@
 /**
- * Marks (shapes to draw) of the cells in the grid of heads, and of the chart of one head's
- * distances. Members are the compared records. The distance of a head is measured from the same
- * head of the first member.
+ * Marks (shapes to draw) of the cells in the grid of heads. Members are the compared records. The
+ * distance of a head is measured from the same head of the first member.
  */
 
 import { type LegendScale, textMark } from "../../draw/figure";
