@@ -176,7 +176,7 @@ def _tokens(side: NearTokens, numbers: NDArray[np.int64]) -> AtlasTokens:
     def by_text(values: NDArray[np.int32]) -> list[list[int]]:
         return [of_text.tolist() for of_text in np.split(values, starts)] if len(numbers) else []
 
-    return {"positions": by_text(side.position), "tokens": by_text(side.codes[0])}
+    return {"positions": by_text(side.position), "tokens": by_text(side.codes)}
 
 
 def _rows(layers: Iterable[NDArray[np.float64]]) -> list[list[float | None]]:

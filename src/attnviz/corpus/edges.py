@@ -10,8 +10,8 @@ A stack is the attention of one kind, such as "self" or "cross", in all layers.
 
 A token is near an edge if it is the query or the key, or at most `WINDOW` tokens before or after
 one of them. A system of classes, such as parts of speech, assigns at most one class to each token.
-The text of a token and the names of its classes are stored as codes: integers that are indices into
-`KeptEdges.words`, which has each distinct string once. Views and exported pages use the same codes.
+The text of a token is stored as a code: an index into `KeptEdges.words`, which has each distinct
+text once. Views and exported pages use the same codes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.measures import TokenFacts
+from attnviz.record.tokens import Tokens
+
+_Value = TypeVar("_Value", int, str)
 
 #: Number of tokens that are kept before and after the query and the key of an edge.
 WINDOW = 6
@@ -186,10 +188,8 @@ class NearTokens:
         Index of the text in the corpus.
     position : ndarray of int32
         Position of the token in the text.
-    codes : ndarray of int32, (1 + systems, tokens)
-        Codes of the tokens. The first row has the code of each token's text. Each other row has the
-        codes of the tokens' classes in one system, and -1 for no class. The codes in row r are
-        indices into ``KeptEdges.words[r]``.
+    codes : ndarray of int32
+        Code of the token's text: an index into `KeptEdges.words`.
     """
 
     text: NDArray[np.int64]
@@ -206,7 +206,7 @@ class NearTokens:
         return cls(
             np.concatenate([part.text for part in parts])[order],
             np.concatenate([part.position for part in parts])[order],
-            np.concatenate([part.codes for part in parts], axis=1)[:, order],
+            np.concatenate([part.codes for part in parts])[order],
         )
 
     def of_text(self, text: int) -> Self:
@@ -228,19 +228,11 @@ class NearTokens:
         )
         return self[_are_near(own, others)]
 
-    def recoded(self, new_codes: Sequence[NDArray[np.int32]]) -> Self:
-        """Return the tokens with each code c in row r of `codes` replaced by `new_codes[r][c]`.
-
-        Code -1 (no class) is replaced by the last item, `new_codes[r][-1]`.
-        """
-        rows = [new[row] for new, row in zip(new_codes, self.codes, strict=True)]
-        return replace(self, codes=np.stack(rows))
-
     def __len__(self) -> int:
         return len(self.text)
 
     def __getitem__(self, index: Any) -> Self:
-        return type(self)(self.text[index], self.position[index], self.codes[:, index])
+        return type(self)(self.text[index], self.position[index], self.codes[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +250,8 @@ class KeptEdges:
         Tokens near the edges. In the result of `of_texts`, all tokens of the texts. The tuple has
         one item if queries and keys are the same tokens, and otherwise two: query tokens and key
         tokens.
-    words : tuple of tuple of str
-        Distinct strings to which the codes refer, one tuple for each row of `NearTokens.codes`. The
-        first tuple has texts of tokens. Each other tuple has the names of the classes of a system.
+    words : tuple of str
+        Distinct texts of the tokens, in the order of their first occurrence.
     max_edges : int
         Maximum number of strongest edges, and of sampled edges, of each head in the result of
         `joined`. 0 in the result of `of_texts`, which has no maximum.
@@ -269,11 +260,9 @@ class KeptEdges:
     --------
     >>> from attnviz.record.tokens import Tokens
     >>> one = EdgeColumns.of(5, order=[9], head=[0], query=[1], key=[0], weight=[0.5])
-    >>> classes, names = {"pos": np.array([0, -1])}, {"pos": ("DET",)}
-    >>> facts = TokenFacts(Tokens.of(["the", "cat"]), classes, names)
-    >>> edges = KeptEdges.of_texts({5: [facts]}, one, one, num_heads=1)
+    >>> edges = KeptEdges.of_texts({5: [Tokens.of(["the", "cat"])]}, one, one, num_heads=1)
     >>> edges.words, edges.tokens[0].codes.tolist()
-    ((('the', 'cat'), ('DET',)), [[0, 1], [0, -1]])
+    (('the', 'cat'), [0, 1])
     >>> edges.edge(edges.strongest, 0).window
     [(0, 'the'), (1, 'cat')]
     """
@@ -282,13 +271,13 @@ class KeptEdges:
     strongest: EdgeColumns
     sampled: EdgeColumns
     tokens: tuple[NearTokens, ...]
-    words: tuple[tuple[str, ...], ...]
+    words: tuple[str, ...]
     max_edges: int = 0
 
     @classmethod
     def of_texts(
         cls,
-        sides: Mapping[int, Sequence[TokenFacts]],
+        sides: Mapping[int, Sequence[Tokens]],
         strongest: EdgeColumns,
         sampled: EdgeColumns,
         *,
@@ -299,44 +288,39 @@ class KeptEdges:
         `sides` maps the index of each text to its tokens: one item if queries and keys are the same
         tokens, and otherwise two, the query tokens and the key tokens.
         """
-        codes_of: list[dict[str, int]] = []
+        code_of: dict[str, int] = {}
         by_text = []
         for text, of_text in sides.items():
-            codes_of = codes_of or [{}, *({} for _ in of_text[0].names)]
-            tokens = []
-            for facts in of_text:
-                rows = [_codes(facts.tokens.text, codes_of[0])[:-1]]
-                for system, known in zip(facts.names, codes_of[1:], strict=True):
-                    rows.append(_codes(facts.names[system], known)[facts.classes[system]])
-                positions = np.arange(len(facts), dtype=np.int32)
-                tokens.append(NearTokens(np.full(len(positions), text), positions, np.stack(rows)))
-            by_text.append(tokens)
-        tokens = [NearTokens.joined(of_side) for of_side in zip(*by_text, strict=True)]
-        return cls(num_heads, strongest, sampled, tuple(tokens), tuple(map(tuple, codes_of)))
+            by_text.append(
+                [
+                    NearTokens(
+                        np.full(len(tokens), text),
+                        np.arange(len(tokens), dtype=np.int32),
+                        _codes(tokens.text, code_of),
+                    )
+                    for tokens in of_text
+                ]
+            )
+        near = [NearTokens.joined(of_side) for of_side in zip(*by_text, strict=True)]
+        return cls(num_heads, strongest, sampled, tuple(near), tuple(code_of))
 
     @classmethod
-    def joined(
-        cls, parts: Sequence[KeptEdges], max_edges: int, class_names: Sequence[tuple[str, ...]]
-    ) -> KeptEdges:
+    def joined(cls, parts: Sequence[KeptEdges], max_edges: int) -> KeptEdges:
         """Join the edges of all `parts`, and keep those of each head with the largest ranks.
 
         Different parts must have edges of different texts. For each head, the result has at most
-        `max_edges` edges of each kind (strongest and sampled), with the tokens near them.
-
-        `class_names` has the names of the classes of each system. They become ``words[1:]`` of the
-        result. A token whose class is not among them gets the code -1 (no class). ``words[0]`` has
-        the texts of the tokens near the edges, in the order of their first occurrence.
+        `max_edges` edges of each kind (strongest and sampled), with the tokens near them and their
+        texts.
         """
         num_heads = parts[0].num_heads
         strongest = largest_per_head([part.strongest for part in parts], max_edges, num_heads)
         sampled = largest_per_head([part.sampled for part in parts], max_edges, num_heads)
-        # Give each string the same code in all parts, so that the tokens of the parts can be
-        # joined.
-        codes_of: list[dict[str, int]] = [{} for _ in parts[0].words]
+        # Give each text of a token the same code in all parts, so that the tokens can be joined.
+        code_of: dict[str, int] = {}
         recoded = []
         for part in parts:
-            new_codes = list(map(_codes, part.words, codes_of))
-            recoded.append([side.recoded(new_codes) for side in part.tokens])
+            codes = _codes(part.words, code_of)
+            recoded.append([replace(side, codes=codes[side.codes]) for side in part.tokens])
         sides = [NearTokens.joined(of_side) for of_side in zip(*recoded, strict=True)]
         texts, queries, keys = (
             np.concatenate([getattr(edges, name) for edges in (strongest, sampled)])
@@ -346,18 +330,11 @@ class KeptEdges:
             tokens = [sides[0].near(np.tile(texts, 2), np.concatenate([queries, keys]))]
         else:
             tokens = [sides[0].near(texts, queries), sides[1].near(texts, keys)]
-        # Many words are only in tokens that are not near a kept edge. Drop these words, and replace
-        # the codes by indices into the remaining words.
-        used = dict.fromkeys(np.concatenate([side.codes[0] for side in tokens]).tolist())
-        all_words = list(codes_of[0])
-        words = (tuple(all_words[code] for code in used), *class_names)
-        new_codes = []
-        for old_words, new_words in zip(codes_of, words, strict=True):
-            code_of = {word: code for code, word in enumerate(new_words)}
-            new_codes.append(
-                np.array([*(code_of.get(word, -1) for word in old_words), -1], np.int32)
-            )
-        tokens = [side.recoded(new_codes) for side in tokens]
+        # Many words are only in tokens that are not near a kept edge: number the others again.
+        all_words = list(code_of)
+        used: dict[int, int] = {}
+        tokens = [replace(side, codes=_codes(side.codes.tolist(), used)) for side in tokens]
+        words = tuple(all_words[code] for code in used)
         return cls(num_heads, strongest, sampled, tuple(tokens), words, max_edges)
 
     @cached_property
@@ -407,24 +384,18 @@ class KeptEdges:
 
     def _window(self, tokens: NearTokens, around: Sequence[int]) -> list[tuple[int, str]]:
         near = tokens[_are_near(tokens.position, np.array(around))]
-        words = self.words[0]
         return [
-            (position, words[code])
-            for position, code in zip(near.position.tolist(), near.codes[0].tolist(), strict=True)
+            (position, self.words[code])
+            for position, code in zip(near.position.tolist(), near.codes.tolist(), strict=True)
         ]
 
     def __len__(self) -> int:
         return len(self.strongest) + len(self.sampled)
 
 
-def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
-    """Return the code of each of `words` in `codes_of`, followed by -1.
-
-    The words are texts of tokens or names of classes. A new word is added to `codes_of` with the
-    next number as its code. Because the last item is -1, indexing the result with -1 (a token
-    without a class) gives -1.
-    """
-    return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
+def _codes(values: Sequence[_Value], code_of: dict[_Value, int]) -> NDArray[np.int32]:
+    """Return the code of each of `values` in `code_of`, to which new values are added."""
+    return np.array([code_of.setdefault(value, len(code_of)) for value in values], np.int32)
 
 
 def _are_near(positions: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:

@@ -729,16 +729,14 @@ class StackStatistics(HeadNumbers):
         """Tokens near the edges: at most 6 tokens away from the query or the key of an edge.
 
         In self-attention the tuple has one item. In cross-attention, it has two items: the first
-        has query tokens, and the second has key tokens. The first row of `NearTokens.codes` has
-        indices into `words`. Each other row belongs to one of `class_systems` and has indices into
-        `classes_of(system)`, or -1 for no class.
+        has query tokens, and the second has key tokens.
         """
         return self._kept.tokens
 
     @property
     def words(self) -> tuple[str, ...]:
         """Distinct texts of the tokens in `kept_tokens`, in the order of first occurrence."""
-        return self._kept.words[0]
+        return self._kept.words
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
         """Return the roles of the heads, such as "induction", with their statistical tests.

@@ -74,8 +74,7 @@ class _StackHeader:
     scores: tuple[str, ...]
     # For each system of classes, the names of its classes.
     classes: dict[str, tuple[str, ...]]
-    # First item of `KeptEdges.words`: distinct texts of the tokens near the edges. The other items
-    # are the names in `classes`.
+    # Distinct texts of the tokens near the edges.
     words: tuple[str, ...]
     linear: bool
 
@@ -116,7 +115,7 @@ def write_totals(path: str | os.PathLike[str], totals: Totals) -> Path:
                 **{field: getattr(stack, field) for field in _OF_STACKS},
                 "scores": list(stack.scores),
                 "classes": {system: classes.names for system, classes in stack.classes.items()},
-                "words": stack.edges[0].words[0],
+                "words": stack.edges[0].words,
             }
             for name, stack in stacks.items()
         ],
@@ -209,7 +208,7 @@ def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTot
     def read_tokens(side: int) -> NearTokens:
         text = read(f"tokens/{side}/text", np.int64, None)
         position = read(f"tokens/{side}/position", np.int32, len(text))
-        codes = read(f"tokens/{side}/codes", np.int32, 1 + len(header.classes), len(text))
+        codes = read(f"tokens/{side}/codes", np.int32, len(text))
         return NearTokens(text, position, codes)[np.lexsort((position, text))]
 
     num_heads = sum(header.heads_per_layer)
@@ -226,7 +225,7 @@ def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTot
         read_edges("strongest"),
         read_edges("sampled"),
         tuple(map(read_tokens, range(1 if header.one_text else 2))),
-        (header.words, *header.classes.values()),
+        header.words,
     )
     scores = {
         score: read(f"scores/{index}", np.float64, 1 + NUM_BASELINES, 4, num_heads)

@@ -183,11 +183,10 @@ class StackTotals:
         Scores are sorted by name. Except for rounding, the result does not depend on the order in
         which texts were added.
         """
-        names = [classes.names for classes in self.classes.values()]
         return replace(
             self,
             scores={name: self.scores[name] for name in sorted(self.scores)},
-            edges=(KeptEdges.joined(self.edges, max_edges, names),),
+            edges=(KeptEdges.joined(self.edges, max_edges),),
         )
 
 
@@ -200,7 +199,10 @@ def totals_of_texts(numbers: StackMeasurements, texts: Sequence[StackText]) -> S
     first = texts[0]
     stack, same_tokens = first.stack, first.keys is first.queries
     edges = KeptEdges.of_texts(
-        {text.text: [text.queries] if same_tokens else [text.queries, text.keys] for text in texts},
+        {
+            text.text: [facts.tokens for facts in dict.fromkeys((text.queries, text.keys))]
+            for text in texts
+        },
         numbers.strongest,
         numbers.sampled,
         num_heads=sum(stack.heads_per_layer),

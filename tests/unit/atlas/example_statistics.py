@@ -108,7 +108,7 @@ class FixtureStack(HeadNumbers):
         codes = np.concatenate(tokens["tokens"]).astype(np.int32)
         positions = np.concatenate(tokens["positions"]).astype(np.int32)
         text = np.repeat(np.array(stored["numbers"]), counts)
-        return (NearTokens(text, positions, codes[None]),)
+        return (NearTokens(text, positions, codes),)
 
 
 class FixtureStatistics:
