@@ -16,7 +16,6 @@ tokens in it.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,15 +26,13 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import spell
 
 Positions = NDArray[np.int64]
 
 # Upper limit of the edit distance in the first search by rapidfuzz. If the distance is larger,
 # rapidfuzz searches again with twice the limit.
 _FEW_CHANGES = 32
-
-# Table that deletes the characters with which `Tokens.text` shows white space and empty tokens.
-_SPACES = str.maketrans("", "", "·⏎⇥∅")
 
 
 @dataclass(frozen=True)
@@ -333,9 +330,7 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
 
 def _spelled(parts: Sequence[str]) -> str:
     """Join the characters of tokens in lower case, without white space, ``##`` and accents."""
-    text = "".join(map(_inside, parts)).translate(_SPACES)
-    letters = unicodedata.normalize("NFKD", text)
-    return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
+    return spell("".join(map(_inside, parts)))
 
 
 def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:

@@ -10,7 +10,8 @@ computes the difference of two layers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,7 +23,8 @@ from attnviz.record.from_arrays.queries_keys import create_layers, create_stack
 from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import PatchGrid, check_image
 from attnviz.record.notes import kind_of
-from attnviz.record.stack import AttentionStack
+from attnviz.record.passages import with_passages
+from attnviz.record.stack import AttentionStack, Side
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.record.storage.schema import FORMAT, parts_from_arrays, record_to_arrays
 from attnviz.record.storage.spool import INDEX, read_folder
@@ -545,21 +547,133 @@ class AttentionRecord:
         >>> record.merge_words().to_pandas(layer=0, head=0).loc["·it"].to_dict()
         {'undo': 0.5, '·it': 0.5}
         """
-        words = {name: stack for name, stack in self.stacks.items() if not stack.ranks}
-        merged = {name: stack.merge_words() for name, stack in (words or self.stacks).items()}
+        return self._merged(AttentionStack.merge_words, MERGED_NOTE)
+
+    def with_passages(self, passages: Any, stack: str | None = None) -> AttentionRecord:
+        """Return the record with named passages of its tokens, such as the documents of a prompt.
+
+        Parameters
+        ----------
+        passages : mapping of str to (int, int) or str, sequence of (str or None), or str
+            - A mapping has the tokens of each passage by its name: the positions (start, stop) of
+              its first token and of the token after its last one, or a part of the text. Negative
+              positions count from the end. White space, case and accents of the text are ignored.
+            - A sequence has the name of the passage of each token, or None. Successive tokens with
+              the same name are one passage.
+            - ``"paragraphs"``, ``"sentences"`` or ``"texts"`` (images, and the texts of a pair).
+
+            A token that crosses a border belongs to the passage that has its first character. A
+            note of the record names such a token.
+        stack : str, optional
+            Name of the stack with the tokens, by default the first one. Its keys get the passages,
+            and all queries and keys of the record that are the same tokens.
+
+        Returns
+        -------
+        AttentionRecord
+            Record that shares all weights with this one. Its passages replace those that it had.
+
+        Raises
+        ------
+        KeyError
+            If the stack does not exist, or `passages` is another string.
+        TypeError, ValueError
+            If a passage overlaps another one, is empty or outside of the tokens, or its text does
+            not occur in the tokens, or occurs several times. The message has the name of the
+            passage.
+
+        Examples
+        --------
+        >>> weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
+        >>> record = AttentionRecord.from_weights(weights, ["Rain", "Ġfalls", "ĠWhy"])
+        >>> named = record.with_passages({"fact": (0, 2), "question": "Why"})
+        >>> [passage.name for passage in named.tokens.passages]
+        ['fact', 'question']
+        """
+        chosen = self.stack(stack).key_tokens
+        tokens, notes = with_passages(chosen, passages)
+
+        def renamed(own: Tokens) -> Tokens:
+            is_same = own is chosen or (own.text, own.ids) == (chosen.text, chosen.ids)
+            return replace(own, passages=tokens.passages) if is_same else own
+
+        stacks = {}
+        for name, own in self.stacks.items():
+            queries = renamed(own.query_tokens)
+            one_text = own.key_tokens is own.query_tokens
+            stacks[name] = own.with_tokens(queries, None if one_text else renamed(own.key_tokens))
+        return derive_record(self, stacks, notes=[*self.notes, *notes])
+
+    def merge_passages(self, passages: Any = None, *, side: Side = "both") -> AttentionRecord:
+        """Return the record with tokens merged into passages.
+
+        As in `merge_words`, attention to a passage is the sum over its tokens, and attention from a
+        passage is the mean over its tokens. Tokens between two passages are merged, too. The first
+        token is not merged if it belongs to no passage, because it is an attention sink of many
+        heads.
+
+        Parameters
+        ----------
+        passages : optional
+            Passages, as in `with_passages`. By default those that the tokens have.
+        side : {"both", "queries", "keys"}, default "both"
+            Tokens to merge. ``"keys"`` keeps a row for each token.
+
+        Returns
+        -------
+        AttentionRecord
+            Arrays are not copied, and weights are computed on demand. Stacks without passages do
+            not change. Stacks with ranks (`AttentionStack.ranks`) are left out.
+
+        Raises
+        ------
+        KeyError
+            If `side` is invalid.
+        TypeError, ValueError
+            As for `with_passages`. Also if no stack has passages, or a row or column of a stack
+            already combines several tokens of a comparison.
+
+        Examples
+        --------
+        >>> weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
+        >>> record = AttentionRecord.from_weights(weights, ["Rain", "Ġfalls", "ĠWhy"])
+        >>> merged = record.merge_passages({"fact": (0, 2), "question": "Why"})
+        >>> merged.to_pandas(layer=0, head=0).loc["question"].to_dict()
+        {'fact': 0.5, 'question': 0.5}
+        """
+        if passages is not None:
+            return self.with_passages(passages).merge_passages(side=side)
+        stacks = self.stacks.values()
+        if not any(stack.query_tokens.passages or stack.key_tokens.passages for stack in stacks):
+            raise ValueError(
+                "passages: the record has no passages. Pass them here, or to attnviz.extract."
+            )
+        how = {"queries": "queries averaged", "keys": "keys summed"}
+        words = how.get(side, "keys summed, queries averaged")
+        return self._merged(
+            lambda stack: stack.merge_passages(side), f"Tokens merged into passages: {words}."
+        )
+
+    def _merged(
+        self, merge: Callable[[AttentionStack], AttentionStack], note: str
+    ) -> AttentionRecord:
+        """Return the record with stacks that `merge` returns, and `note`.
+
+        Stacks with ranks are left out. If no stack changes, return the record itself.
+        """
+        kept = {name: stack for name, stack in self.stacks.items() if not stack.ranks}
+        merged = {name: merge(stack) for name, stack in (kept or self.stacks).items()}
         if all(stack is self.stacks[name] for name, stack in merged.items()):
             return self
         ranks = [quote(name) for name in self.stacks if name not in merged]
         notes = [
-            note
-            for note in self.notes
-            if note != MERGED_NOTE and not any(name in note for name in ranks)
+            old for old in self.notes if old != note and not any(name in old for name in ranks)
         ]
         left_out = [
             f"Stack {name} is left out, because its ranks belong to single tokens."
             for name in ranks
         ]
-        return derive_record(self, merged, notes=[*notes, MERGED_NOTE, *left_out])
+        return derive_record(self, merged, notes=[*notes, note, *left_out])
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """Compute all weights of a stack.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,21 +15,26 @@ from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.head_numbers import HeadNumbers
 from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
+from attnviz.record.passages import merge_passages
 from attnviz.record.ranks import Ranks
 from attnviz.record.softmax import row_tiles
 from attnviz.record.tokens import Tokens
-from attnviz.record.units import in_units
+from attnviz.record.units import UnitAttention, in_units
 from attnviz.record.words import find_word_starts, merge_tokens
 from attnviz.utils.arguments import (
     as_integer,
     as_list,
     check_encodable,
+    existing_name,
     format_numbers,
     resolve_slice,
     short_repr,
     whole_numbers,
 )
 from attnviz.utils.progress import Pace
+
+#: Tokens of a stack that are merged.
+Side = Literal["both", "queries", "keys"]
 
 # If the stack has more weights, `AttentionStack.maximum` does not read them, but is an upper bound
 # if all layers have one. A core reads or computes this many weights in about a second.
@@ -621,13 +626,79 @@ class AttentionStack(HeadNumbers):
                 f"stack {self.name!r}: its rows and columns already combine several tokens. Merge "
                 "the words of the original records before you compare them."
             )
-        starts = np.array(queries, np.int64), np.array(keys, np.int64)
-        return self.derive(
-            {number: in_units(attention, *starts) for number, attention in self._layers.items()},
+        return self._merged(
+            (queries, keys),
             merge_tokens(self.query_tokens, queries),
             None if one_text else merge_tokens(self.key_tokens, keys),
+        )
+
+    def merge_passages(self, side: Side = "both") -> AttentionStack:
+        """Return the attention between passages instead of tokens.
+
+        Parameters
+        ----------
+        side : {"both", "queries", "keys"}, default "both"
+            Tokens to merge.
+
+        Returns
+        -------
+        AttentionStack
+            Weights are computed on demand from the weights of the tokens. If no token on this side
+            has a passage, the result is the stack itself.
+
+        Raises
+        ------
+        KeyError
+            If `side` is invalid.
+        ValueError
+            If the stack has ranks, or is a difference whose rows or columns combine several tokens.
+
+        See Also
+        --------
+        AttentionRecord.merge_passages : definition, with an example.
+        """
+        existing_name("side", side, ["both", "queries", "keys"], "valid names are")
+        one_text = self.key_tokens is self.query_tokens
+        tokens, starts = [], []
+        for name, own in (("queries", self.query_tokens), ("keys", self.key_tokens)):
+            merges = side in ("both", name) and bool(own.passages)
+            merged, own_starts = merge_passages(own) if merges else (own, list(range(len(own))))
+            tokens.append(merged)
+            starts.append(own_starts)
+        if tokens[0] is self.query_tokens and tokens[1] is self.key_tokens:
+            return self
+        if self.ranks:
+            raise ValueError(f"stack {self.name!r} has ranks, which belong to single tokens")
+        layers = self._layers.values()
+        if any(layer.merged and not isinstance(layer, UnitAttention) for layer in layers):
+            raise ValueError(
+                f"stack {self.name!r}: its rows and columns already combine several tokens. Merge "
+                "the passages of the original records before you compare them."
+            )
+        return self._merged(
+            (starts[0], starts[1]), tokens[0], None if one_text and side == "both" else tokens[1]
+        )
+
+    def _merged(
+        self,
+        starts: tuple[Sequence[int], Sequence[int]],
+        query_tokens: Tokens,
+        key_tokens: Tokens | None,
+    ) -> AttentionStack:
+        """Return the attention between groups of tokens.
+
+        `starts` has the first token of each group of queries, and of each group of keys.
+        """
+        query_starts, key_starts = (np.array(side, np.int64) for side in starts)
+        return self.derive(
+            {
+                number: in_units(attention, query_starts, key_starts)
+                for number, attention in self._layers.items()
+            },
+            query_tokens,
+            key_tokens,
             gates={
-                number: torch.from_numpy(_mean_of_words(gates.numpy(), starts[0]))
+                number: torch.from_numpy(_mean_of_groups(gates.numpy(), query_starts))
                 for number, gates in self._gates.items()
             },
         )
@@ -775,10 +846,10 @@ def resolve_normalized(*, normalized: bool | None, signed: bool) -> bool:
     return not signed if normalized is None else bool(normalized)
 
 
-def _mean_of_words(gates: NDArray[np.float32], starts: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the mean of `gates`, (heads, tokens), over the tokens of each word, (heads, words).
+def _mean_of_groups(gates: NDArray[np.float32], starts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the mean of `gates`, (heads, tokens), over the tokens of each group, (heads, groups).
 
-    `starts` has the first token of each word. Tokens whose gate is NaN are left out.
+    `starts` has the first token of each group. Tokens whose gate is NaN are left out.
     """
     known = ~np.isnan(gates)
     sums = np.add.reduceat(np.where(known, gates, 0), starts, axis=1)

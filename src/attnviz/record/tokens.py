@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from typing import Any
 from attnviz.record.images import PatchGrid
 from attnviz.utils.arguments import (
     as_integer,
+    check_encodable,
     did_you_mean,
     resolve_negative,
     set_fields,
@@ -329,6 +331,42 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Passage:
+    """Named run of tokens, such as a document of a prompt or a turn of a chat.
+
+    Attributes
+    ----------
+    name : str
+        Name of the passage, which no other passage of the tokens has.
+    start, stop : int
+        Positions of its first token and of the token after its last one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the name is not a string that UTF-8 can encode, or is empty. If the passage has no
+        tokens.
+
+    Examples
+    --------
+    >>> Passage("doc 3", 120, 410).stop
+    410
+    """
+
+    name: str
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        check_encodable("passages", self.name)
+        for name in ("start", "stop"):
+            set_fields(self, **{name: as_integer(name, getattr(self, name))})
+        set_fields(self, name=display_text(self.name))
+        if not (self.name.strip("∅·") and 0 <= self.start < self.stop):
+            raise ValueError(f"{self} must have a name and 0 <= start < stop")
+
+
+@dataclass(frozen=True)
 class Tokens:
     """Tokens of the queries or of the keys of a stack, in order.
 
@@ -354,6 +392,8 @@ class Tokens:
     predictions : tuple of Prediction
         Tokens that the model generated, or the tokens of a target text, in the order of the text.
         Empty if the record has no such text.
+    passages : tuple of Passage
+        Named runs of tokens, such as the documents of a prompt, ordered by position.
 
     Examples
     --------
@@ -369,14 +409,16 @@ class Tokens:
     words: tuple[int | None, ...] | None = None
     grids: tuple[PatchGrid, ...] = ()
     predictions: tuple[Prediction, ...] = ()
+    passages: tuple[Passage, ...] = ()
 
     def __post_init__(self) -> None:
         """Convert the columns to tuples of strings, bools and ints, and check them.
 
         Numbers of numpy and torch become ints, so that a record of the tokens can be saved. Raise
         TypeError if an entry is of another type. Raise ValueError if the lengths of the attributes
-        differ, or if positions are wrong. A grid or a prediction must lie inside the tokens. Grids
-        must not overlap, and must be ordered by position.
+        differ, or if positions are wrong. A grid, a prediction or a passage must lie inside the
+        tokens. Grids must not overlap, and must be ordered by position. Passages must not overlap
+        or have the same name.
         """
         texts = _column("text", self.text, [str], _string)
         together = "".join(texts)
@@ -392,7 +434,11 @@ class Tokens:
             words=None if self.words is None else numbers("words", self.words),
             grids=_column("grids", self.grids, [PatchGrid]),
             predictions=_column("predictions", self.predictions, [Prediction]),
+            passages=tuple(
+                sorted(_column("passages", self.passages, [Passage]), key=attrgetter("start"))
+            ),
         )
+        _check_passages(self.passages, len(texts))
         for name in ("sequence", "ids", "words"):
             try:
                 array("q", filter(None, getattr(self, name) or ()))
@@ -609,6 +655,20 @@ class Tokens:
             )
         return only_position(positions, token, name)
 
+    def passage(self, name: object) -> Passage | None:
+        """Return the passage with a name, or None if there is none.
+
+        Parameters
+        ----------
+        name : object
+            Name of the passage.
+
+        Returns
+        -------
+        Passage or None
+        """
+        return next((passage for passage in self.passages if passage.name == name), None)
+
     @property
     def pictured(self) -> tuple[PatchGrid, ...]:
         """Grids of the tokens that are patches of images in the record."""
@@ -626,6 +686,24 @@ class Tokens:
     def __repr__(self) -> str:
         text = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
         return f"<{len(self)} tokens: {text}>"
+
+
+def _check_passages(passages: Sequence[Passage], count: int) -> None:
+    if passages and passages[-1].stop > count:
+        raise ValueError(
+            f"passages: {passages[-1]} ends after the last of the {count} tokens. Pass stop <= "
+            f"{count}."
+        )
+    for before, passage in pairwise(passages):
+        if before.stop > passage.start:
+            raise ValueError(
+                f"passages: {before} and {passage} have common tokens. Pass passages that do not "
+                "overlap."
+            )
+    names = [passage.name for passage in passages]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise ValueError(f"passages: several have the name {double!r}. Pass different names.")
 
 
 def own_tokens(
@@ -686,17 +764,30 @@ def _check_count(name: str, count: int, num_tokens: int, owner: str) -> None:
         )
 
 
+def passages_at(passages: Sequence[Passage], positions: Sequence[int]) -> tuple[Passage, ...]:
+    """Return the passages of the tokens at ascending `positions`, numbered from 0.
+
+    Passages without any of these tokens are left out.
+    """
+    return tuple(
+        replace(passage, start=first, stop=last)
+        for passage in passages
+        if (first := bisect_left(positions, passage.start))
+        < (last := bisect_left(positions, passage.stop))
+    )
+
+
 def selected_tokens(tokens: Tokens, positions: Sequence[int]) -> Tokens:
     """Return the tokens at ascending `positions`, without patch grids and predictions."""
     columns: dict[str, Any] = {}
     for name in ("text", "special", "sequence", "ids", "words"):
         column = getattr(tokens, name)
         columns[name] = None if column is None else tuple(column[index] for index in positions)
-    return Tokens(**columns)
+    return Tokens(**columns, passages=passages_at(tokens.passages, positions))
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two sequences of tokens, their grids of image patches, and their predictions.
+    """Join two sequences of tokens, their grids of patches, their predictions and their passages.
 
     Ids are kept only if both `first` and `second` have ids, and words only if both have words.
     """
@@ -722,4 +813,9 @@ def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
         words=words,
         grids=first.grids + tuple(replace(grid, start=grid.start + start) for grid in second.grids),
         predictions=(*first.predictions, *predictions),
+        passages=first.passages
+        + tuple(
+            replace(passage, start=passage.start + start, stop=passage.stop + start)
+            for passage in second.passages
+        ),
     )

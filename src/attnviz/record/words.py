@@ -8,10 +8,11 @@ marks tokens inside of words with ``##``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from attnviz.record.tokens import Tokens, number_words
+from attnviz.record.tokens import Tokens, number_words, passages_at
 
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
@@ -28,6 +29,36 @@ _DIVIDED = re.compile(
         for number in (2, 3, 4)
     )
 )
+# One of these tokens.
+_PART = re.compile(r"(.*) ([1-4])/[2-4]", re.DOTALL)
+# Table that deletes the characters with which `Tokens.text` shows white space and empty tokens.
+_SPACES = str.maketrans("", "", "·⏎⇥∅")
+
+
+def spell(text: str) -> str:
+    """Return a display text in lower case, without white space and accents.
+
+    >>> spell("·Café⏎")
+    'cafe'
+    """
+    letters = unicodedata.normalize("NFKD", text.translate(_SPACES))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
+
+
+def spell_tokens(tokens: Tokens) -> list[str]:
+    """Return the characters that each token adds to the text, as `spell` returns them.
+
+    >>> spell_tokens(Tokens.of(["Token", "##ization", "."]))
+    ['token', 'ization', '.']
+    """
+    has_pieces = _of_pieces(tokens)
+    spelled = []
+    for token in tokens.text:
+        text = token[len(_INSIDE) :] if has_pieces and _continues(token) else token
+        part = _PART.fullmatch(text)
+        # The first part of a divided character has the character.
+        spelled.append(spell(text if part is None else part[1] * (part[2] == "1")))
+    return spelled
 
 
 def find_words(
@@ -117,35 +148,51 @@ def find_word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
     return tuple(starts)
 
 
-def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
-    """Return tokens that are the words of `tokens`, or `tokens` itself if each word has one token.
+def merge_tokens(
+    tokens: Tokens, starts: Sequence[int], names: Mapping[int, str] | None = None
+) -> Tokens:
+    """Return tokens that are groups of `tokens`, or `tokens` itself if each group has one token.
 
-    `starts` is the result of `find_word_starts` for `tokens`. Special tokens and patches remain as
-    they are. The result has no ids and no predictions, because these belong to single tokens.
+    `starts` has the position of the first token of each group, ascending from 0, such as the result
+    of `find_word_starts`. `names` has the names of groups by this position. Other groups get the
+    joined texts of their tokens. The result has no ids and no predictions, because these belong to
+    single tokens. Patches that are merged have no places.
 
     >>> merge_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
     ('undo', '·it')
     """
-    if len(starts) == len(tokens):
+    if len(starts) == len(tokens) and not names:
         return tokens
-    regular = [token for token, flag in zip(tokens.text, tokens.special, strict=True) if not flag]
-    has_spaces = any(token.startswith("·") or token.endswith("·") for token in regular)
-    has_pieces = _has_pieces(regular, spaced=has_spaces)
+    has_pieces = _of_pieces(tokens)
     stops = [*starts[1:], len(tokens)]
-    special = tuple(tokens.special[start] for start in starts)
+    special = tuple(
+        all(tokens.special[start:stop]) for start, stop in zip(starts, stops, strict=True)
+    )
     sequence = tuple(tokens.sequence[start] for start in starts)
-    numbers = {start: number for number, start in enumerate(starts)}
+    numbers = {start: number for number, start in enumerate([*starts, len(tokens)])}
     return Tokens(
         text=tuple(
-            _joined(tokens.text[start:stop], pieces=has_pieces)
+            (names or {}).get(start) or _joined(tokens.text[start:stop], pieces=has_pieces)
             for start, stop in zip(starts, stops, strict=True)
         ),
         special=special,
         sequence=sequence,
         words=number_words(range(len(starts)), special, sequence),
-        # Patches are not merged. Therefore, only the position of the first patch changes.
-        grids=tuple(replace(grid, start=numbers[grid.start]) for grid in tokens.grids),
+        grids=tuple(
+            replace(grid, start=numbers[grid.start])
+            for grid in tokens.grids
+            if all(position in numbers for position in range(grid.start, grid.stop + 1))
+        ),
+        # A group belongs to the passage of its first token.
+        passages=passages_at(tokens.passages, starts),
     )
+
+
+def _of_pieces(tokens: Tokens) -> bool:
+    """Whether ``##`` at the beginning of `tokens` marks tokens inside of words."""
+    regular = [token for token, flag in zip(tokens.text, tokens.special, strict=True) if not flag]
+    spaced = any(token.startswith("·") or token.endswith("·") for token in regular)
+    return _has_pieces(regular, spaced=spaced)
 
 
 def _has_pieces(texts: Sequence[str], *, spaced: bool) -> bool:

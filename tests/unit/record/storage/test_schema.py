@@ -67,7 +67,9 @@ def records(draw: st.DrawFn) -> AttentionRecord:
     """Draw a record of one to three stacks, each with one layer of any kind and any texts."""
     text = st.text(st.characters(), max_size=5)
     stacks_by_name = {}
-    for name in draw(st.lists(text, min_size=1, max_size=3, unique=True)):
+    # Names of stacks are keys of the file, which UTF-8 must be able to encode.
+    names = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+    for name in draw(st.lists(names, min_size=1, max_size=3, unique=True)):
         drawn = draw(stacks())
         attention = drawn.attention(LAYER)
         if isinstance(attention, QueryKeyAttention):
