@@ -35,34 +35,39 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage calls bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
+.PHONY: help demo test test-sample test-all checks front-end-checks python-checks browser other-browsers mutants processors oldest kernels coverage calls bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
 	@sed -n '3,27s/^#//p' Makefile
 
-# Install everything that attnviz needs to run, and build the front-end.
-environment:
+# Build the front-end, and install Node if the machine has none.
+front-end:
+	@$(PYTHON) scripts/environment.py front-end
+
+# Install everything that attnviz needs to run.
+environment: front-end
 	@$(PYTHON) scripts/environment.py
 
 # Install everything for the tests and JupyterLab.
-test-environment:
+test-environment: front-end
 	@$(PYTHON) scripts/environment.py test
 
 # Install everything for the documentation site. It is also part of the test environment.
-docs-environment:
+docs-environment: front-end
 	@$(PYTHON) scripts/environment.py docs
-
-front-end: environment
 
 demo: environment
 	.venv/bin/attnviz demo -o head_view.html
 
 # Two processes, because many tests wait for a browser or a kernel. tests/conftest.py divides the
-# tests. A browser test that fails runs a second time and is named at the end. A process that ends
-# in the middle of a test ends the run: in a new process, xdist would start with the same test.
-WORKERS := -n 2 --max-worker-restart=0 --second-try --junitxml=test-results/pytest.xml
+# tests. Files with long tests come first, so that both processes end at the same time. A browser
+# test that fails runs a second time and is named at the end. A process that ends in the middle of a
+# test ends the run: in a new process, xdist would start with the same test.
+WORKERS := -n 2 --max-worker-restart=0 --no-loadscope-reorder --second-try \
+	--junitxml=test-results/pytest.xml tests/browser tests/models tests/unit
 
-test: checks
+test:
+	@$(MAKE) -j2 checks
 	$(VENV_PYTHON) -m pytest $(WORKERS) -m "not slow"
 
 # A separate environment (.hosts) with programs that show exported pages, for the slow tests.
@@ -71,32 +76,43 @@ test: checks
 	@.hosts/bin/python -m pip install --quiet --no-deps -r constraints-hosts.txt
 	@touch .hosts/installed
 
-# pip needs one core for a minute to install .hosts, so the checks run at the same time.
-ready-for-slow-tests: test-environment
-	@$(MAKE) -j2 checks .hosts/installed
-	@$(VENV_PYTHON) scripts/find_browser.py --others
-	$(VENV_PYTHON) scripts/mutants.py --check
+browser: test-environment
+	@$(VENV_PYTHON) scripts/find_browser.py --install
 
-# In the environment avx2, because all other runs use the instructions of the local processor.
-test-sample: ready-for-slow-tests
+# After `browser`, because apt-get runs only once at a time.
+other-browsers: browser
+	@$(VENV_PYTHON) scripts/find_browser.py --others
+
+# In the environment avx2, because all other runs use the instructions of the local processor. The
+# packages of `make oldest` are installed while mypy uses only one core.
+test-sample:
+	@$(MAKE) -j2 checks .oldest/installed \
+		$$($(PYTHON) scripts/slow_sample.py $$(git rev-parse HEAD))
 	$(VENV_PYTHON) scripts/processors.py avx2 $(WORKERS) --slow-sample=$$(git rev-parse HEAD)
 
 # `make test-all SEED=1` shuffles the tests and generates new examples. The same seed reproduces a
 # failure.
 SHUFFLED = --random-order-bucket=module --random-order-seed=$(SEED) \
 	--hypothesis-profile=random --hypothesis-seed=$(SEED)
-test-all: ready-for-slow-tests
+test-all:
+	@$(MAKE) -j2 checks .hosts/installed other-browsers
 	$(VENV_PYTHON) -m pytest $(WORKERS) $(if $(SEED),$(SHUFFLED))
 
-# The quick checks come first. mypy uses only one core, so Vitest runs at the same time.
-checks: test-environment
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+# The front-end needs no packages of Python, so its checks run while pip installs them.
+checks: front-end-checks python-checks browser
+
+front-end-checks: front-end
+	$(FRONT_END) run check
+	$(FRONT_END) run lint
+	$(FRONT_END) run test
+
+# The quick checks come first.
+python-checks: test-environment
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	$(VENV_PYTHON) scripts/prose.py
-	$(FRONT_END) run check
-	$(FRONT_END) run lint
-	.venv/bin/mypy & mypy=$$!; $(FRONT_END) run test; vitest=$$?; wait $$mypy && exit $$vitest
+	$(VENV_PYTHON) scripts/mutants.py --check
+	.venv/bin/mypy
 
 mutants: test-environment
 	$(VENV_PYTHON) scripts/mutants.py
@@ -107,12 +123,15 @@ processors: test-environment
 # Old versions of a few packages are installed into .oldest, which comes first on Python's path.
 # On Linux, torch from PyPI includes CUDA (gigabytes). The CPU build is in PyTorch's package index.
 OLDEST_TORCH := torch==2.6.0$(if $(filter Linux,$(shell uname)),+cpu)
-oldest: test-environment
+.oldest/installed: constraints-oldest.txt | test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
 		-r constraints-oldest.txt
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
 		"$(OLDEST_TORCH)" 2>/dev/null \
 		|| echo "$(OLDEST_TORCH) is not in this package index: the torch of .venv takes its place"
+	@touch .oldest/installed
+
+oldest: .oldest/installed
 	PYTHONPATH=.oldest $(VENV_PYTHON) -m pytest --junitxml=test-results/oldest.xml \
 		tests/models/test_traced.py tests/models/test_extract_state.py \
 		tests/models/test_extract_inputs.py tests/models/test_generation.py \
@@ -148,13 +167,11 @@ calls: test-environment
 		-r constraints-bench.txt
 	@touch .bench
 
-bench: test-environment .bench
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+bench: browser .bench
 	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks --write-docs
 
 # Run only the small cases (two minutes). The results are in test-results/benchmarks.json.
-bench-quick: test-environment .bench
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+bench-quick: browser .bench
 	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks --quick
 
 # On CUDA. `make test` runs these tests on a pretended device. The test environment must have a
@@ -163,8 +180,7 @@ gpu: test-environment
 	$(VENV_PYTHON) -m pytest -m gpu --junitxml=test-results/gpu.xml tests/models
 	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks.on_a_device
 
-counts: test-environment
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+counts: browser
 	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks.counts --renew
 
 lab: test-environment
@@ -173,8 +189,7 @@ lab: test-environment
 watch: environment
 	$(FRONT_END) --watch
 
-notebooks: test-environment
-	@$(VENV_PYTHON) scripts/find_browser.py --install
+notebooks: browser
 	$(VENV_PYTHON) scripts/render_notebooks.py
 
 format: test-environment

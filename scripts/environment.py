@@ -3,6 +3,7 @@
     python3 scripts/environment.py          only what `attnviz` needs to run
     python3 scripts/environment.py test     also everything for the tests and JupyterLab
     python3 scripts/environment.py docs     also everything for the documentation site
+    python3 scripts/environment.py front-end    only Node, and the bundles
 
 The script installs again only after pyproject.toml, constraints.txt, hatch_build.py or the script
 itself has changed. It uses only the standard library and old syntax, so that an old version of
@@ -163,7 +164,7 @@ def main(arguments: list[str]) -> None:
     if not is_installed(group):
         make_virtual_environment()
     build_front_end()
-    if is_installed(group):
+    if group == "front-end" or is_installed(group):
         return
     STAMP.unlink(missing_ok=True)
     print(

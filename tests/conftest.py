@@ -14,7 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from slow_sample import recent_changes, slow_sample
+from slow_sample import recent_changes, slow_files, slow_sample
 
 # Set before transformers is imported. Tests work offline: one that needs the network fails.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -141,7 +141,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # The slow tests of a file often share a notebook, so all or none of them are chosen.
         slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
         root = config.rootpath
-        sample = slow_sample({file_of(test) for test in slow}, seed, recent_changes(root), root)
+        files = slow_files({file_of(item.nodeid) for item in items}, root)
+        sample = slow_sample(files, seed, recent_changes(root), root)
         _deselect(config, items, {test for test in slow if file_of(test) not in sample})
 
 

@@ -16,7 +16,7 @@ import front_end
 import mutants
 import tally
 from attnviz.pages.image import INSTALL_BROWSER
-from slow_sample import slow_sample
+from slow_sample import PROGRAMS, needed_programs, slow_files, slow_sample
 
 SCRIPTS = Path(front_end.__file__).parent
 SOURCE = Path(attnviz.__file__).parents[1]
@@ -115,7 +115,7 @@ def run_here(
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=.", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(TESTS)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(TESTS), str(SCRIPTS)])},
         capture_output=True,
         text=True,
         check=False,
@@ -249,6 +249,34 @@ def test_half_of_a_sample_follows_the_newest_changes(tmp_path: Path) -> None:
     assert "models/test_ray.py" in slow_sample(files, "seed", changes[3:], tmp_path)
     # The other half depends on the seed.
     assert len(set(samples)) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pytest.mark.slow\nmake .hosts/installed", [".hosts/installed"]),
+        ("pytest.mark.slow\nfrom browser.other_browsers import start", ["other-browsers"]),
+        ("pytest.mark.slow", []),
+        ("make .hosts/installed", []),
+    ],
+)
+def test_programs_are_installed_if_a_chosen_file_needs_them(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    file = tmp_path / "tests" / "browser" / "test_page.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
+    assert needed_programs("seed", tmp_path) == expected
+
+
+def test_each_program_is_a_target_of_make_that_slow_tests_need() -> None:
+    paths = [path.relative_to(TESTS.parent).as_posix() for path in TESTS.rglob("browser/test_*.py")]
+    files = slow_files(paths, TESTS.parent)
+    texts = [(TESTS.parent / file).read_text(encoding="utf-8") for file in files]
+    rules = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
+    for target, mark in PROGRAMS.items():
+        assert f"\n{target}: " in rules
+        assert any(mark in text for text in texts)
 
 
 @pytest.mark.parametrize(

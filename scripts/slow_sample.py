@@ -1,13 +1,24 @@
-"""Choice of one in twenty test files, whose slow tests run. Half follow recent changes."""
+"""Choice of one in twenty test files, whose slow tests run. Half follow recent changes.
+
+    python scripts/slow_sample.py COMMIT    print the targets of make that the chosen files need
+
+The script uses only the standard library, so it runs before packages are installed.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+#: Folders of the tests that run together, as in pyproject.toml.
+FOLDERS = ("unit", "models", "browser")
+#: Targets of the Makefile that install programs for some slow tests, with the text by which a test
+#: file says that it needs them.
+PROGRAMS = {".hosts/installed": ".hosts/installed", "other-browsers": "browser.other_browsers"}
 #: Number of commits whose changes count.
 _COMMITS = 50
 
@@ -20,6 +31,16 @@ def recent_changes(root: Path) -> list[str]:
     command = ["git", "log", "--format=", "--name-only", "-n", str(_COMMITS)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     return done.stdout.split()
+
+
+def slow_files(files: Iterable[str], root: Path) -> set[str]:
+    """Return the test files that mark tests as slow. Files that need CUDA are left out."""
+    texts = {file: (root / file).read_text(encoding="utf-8") for file in files}
+    return {
+        file
+        for file, text in texts.items()
+        if re.search(r"mark\.slow|from marks import slow", text) and "mark.gpu" not in text
+    }
 
 
 def slow_sample(
@@ -58,3 +79,17 @@ def _names(root: Path, file: str) -> set[str]:
     text = (root / file).read_text(encoding="utf-8")
     imported = re.findall(r"^\s*(?:from|import) attnviz\.(\w+)", text, re.MULTILINE)
     return {file, *re.split(r"\W|_", file), *imported} - {""}
+
+
+def needed_programs(seed: str, root: Path) -> list[str]:
+    """Return the targets of `PROGRAMS` that the files chosen by `seed` need."""
+    folders = [root / "tests" / folder for folder in FOLDERS]
+    paths = [path for folder in folders for path in folder.rglob("test_*.py")]
+    files = [path.relative_to(root).as_posix() for path in paths]
+    sample = slow_sample(slow_files(files, root), seed, recent_changes(root), root)
+    texts = [(root / file).read_text(encoding="utf-8") for file in sample]
+    return [target for target, mark in PROGRAMS.items() if any(mark in text for text in texts)]
+
+
+if __name__ == "__main__":
+    print(*needed_programs(sys.argv[1], Path(__file__).resolve().parents[1]))
