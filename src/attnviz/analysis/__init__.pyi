@@ -11,6 +11,7 @@ from .distinct import distinct_head as distinct_head
 from .heads import all_head_scores as all_head_scores
 from .heads import head_scores as head_scores
 from .heads import measures_of as measures_of
+from .heads import sink_patches as sink_patches
 from .heads import uniform_scores as uniform_scores
 from .measures import MEASURES as MEASURES
 from .measures import Measure as Measure

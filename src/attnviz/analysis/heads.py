@@ -1,9 +1,10 @@
 """Scores of every head of a stack, for the measures of `attnviz.analysis.measures`.
 
 A stack is the attention of one kind, such as self-attention, in all layers of a model. A measure
-has one of three kinds: "pairs" (the score is the share of the weight on a set of query-key pairs),
-"rows" (the mean of a number that is computed from the weights of each query) or "heads" (a number
-that is computed from the outputs, the gates or the lost weight of a head).
+has one of four kinds: "pairs" (the score is the share of the weight on a set of query-key pairs),
+"rows" (the mean of a number that is computed from the weights of each query), "heads" (a number
+that is computed from the outputs, the gates or the lost weight of a head) or "maps" (the mean of a
+number that is computed from the weights of each token on the patches of an image).
 
 Weights of linear layers can be negative, and their rows have any sum. Their scores are computed
 from the shares of the absolute weights of each row (`attnviz.record.linear.AbsoluteShares`). Do not
@@ -17,25 +18,30 @@ with 32,768 tokens take hours. ``max_queries=64`` estimates them from 64 queries
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.measures import (
     MEASURES,
+    SINK_WEIGHT,
     Measure,
     TokenFacts,
     can_show,
     named,
+    numbers_of,
     pairs_of,
     values_of,
 )
+from attnviz.record.patch_maps import Chosen, PatchMaps
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 from attnviz.record.stack import AttentionStack, as_shares, require_weights
+from attnviz.utils.arguments import refuse_arguments
 from attnviz.utils.progress import Pace, with_progress
 
 Scores = NDArray[np.float64]
@@ -52,6 +58,8 @@ _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of a measure in a block of rows are the same in all layers. The pairs of all measures in
 # a block are stored if they are at most this many. Otherwise they are computed for each layer.
 _MAX_CACHED_PAIRS = 1 << 16
+# Number of times that the patches of a map are shuffled for a baseline.
+_NUM_SHUFFLED = 8
 #: A gate is closed if the absolute value of its mean is below this limit. The head then adds less
 #: than a twentieth of its output to the residual stream. `js/src/ui/head-grid/gates.ts` has the
 #: same limit.
@@ -80,7 +88,9 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
           record was made with ``attnviz.extract(..., outputs=True)``,
         - measures that are computed from gates of heads, such as ``"gate"``, unless the model has
           gates,
-        - ``"lost weight"``, unless the model chooses keys before the softmax.
+        - ``"lost weight"``, unless the model chooses keys before the softmax,
+        - measures of maps, unless the keys (or, if none is a patch, the queries) are patches of one
+          image, and measures that need a region.
 
         The result is empty for signed values, such as differences, but not for linear layers.
 
@@ -114,7 +124,13 @@ def possible_measures(stack: AttentionStack) -> list[Measure]:
         for measure in MEASURES.values()
         if can_show(measure, queries, keys, causal=causal)
         and (measure.kind != "heads" or has_head_arrays(measure, stack))
+        and (measure.kind != "maps" or (has_one_image(stack) and not measure.needs_region))
     ]
+
+
+def has_one_image(stack: AttentionStack) -> bool:
+    """Return whether the tokens of a stack have maps over one image, without further arguments."""
+    return len(stack.key_tokens.pictured or stack.query_tokens.pictured) == 1
 
 
 def has_head_arrays(measure: Measure, stack: AttentionStack) -> bool:
@@ -154,7 +170,11 @@ def closed_heads(stack: AttentionStack, layer: int) -> NDArray[np.bool_]:
 
 
 def head_scores(
-    stack: AttentionStack | AttentionRecord, measure: str, *, max_queries: int | None = None
+    stack: AttentionStack | AttentionRecord,
+    measure: str,
+    *,
+    max_queries: int | None = None,
+    **selection: Unpack[Selection],
 ) -> list[Scores]:
     """Measure every head of a stack.
 
@@ -170,6 +190,12 @@ def head_scores(
         queries that are spread over the text (`attnviz.record.rows.sample_queries`). By default,
         scores are computed from all queries. ``"output norm"`` and ``"gate"`` always use all
         queries.
+    **selection
+        For measures of maps, such as ``"region"``: `queries`, `keys` and `image` select the maps,
+        as in `attnviz.record.stack.AttentionStack.image_weights`. By default, these are the maps of
+        all queries or, if only queries are patches, of all keys. `region` is a box (left, top,
+        right, bottom) or a mask, bool, (height, width), in pixels of the image as the user passed
+        it to `attnviz.extract` (`attnviz.record.stack.AttentionStack.image_size`).
 
     Returns
     -------
@@ -216,7 +242,7 @@ def head_scores(
     [[0.3466]]
     """
     stack = stack_of(stack)
-    return all_head_scores(stack, [measure], max_queries=max_queries)[measure]
+    return all_head_scores(stack, [measure], max_queries=max_queries, **selection)[measure]
 
 
 @with_progress
@@ -225,6 +251,7 @@ def all_head_scores(
     measures: Sequence[str] | None = None,
     *,
     max_queries: int | None = None,
+    **selection: Unpack[Selection],
 ) -> dict[str, list[Scores]]:
     """Measure every head of a stack with several measures, in one pass over the weights.
 
@@ -236,6 +263,8 @@ def all_head_scores(
         Names of measures. The default is all of `measures_of`.
     max_queries : int, optional
         As for `head_scores`.
+    **selection
+        As for `head_scores`. Measures of other kinds than maps ignore it.
 
     Returns
     -------
@@ -257,7 +286,7 @@ def all_head_scores(
     """
     stack = stack_of(stack)
     names = measures_of(stack) if measures is None else measures
-    scoring = Scoring(stack, names, max_queries)
+    scoring = Scoring(stack, names, max_queries, selection)
     pace = Pace("scores", sum(stack.heads_per_layer) * scoring.num_rows * len(stack.key_tokens))
     scores: dict[str, list[Scores]] = {name: [] for name in names}
     for layer in stack.layers:
@@ -268,7 +297,11 @@ def all_head_scores(
 
 
 def uniform_scores(
-    stack: AttentionStack | AttentionRecord, measure: str, *, max_queries: int | None = None
+    stack: AttentionStack | AttentionRecord,
+    measure: str,
+    *,
+    max_queries: int | None = None,
+    **selection: Unpack[Selection],
 ) -> list[Scores]:
     """Compute the scores of uniform attention, the baseline of `head_scores`.
 
@@ -280,12 +313,15 @@ def uniform_scores(
         One of `attnviz.analysis.MEASURES`.
     max_queries : int, optional
         As for `head_scores`.
+    **selection
+        As for `head_scores`.
 
     Returns
     -------
     list of ndarray of float64
         Scores in the form of `head_scores`, for heads that attend equally to all keys that the mask
-        allows.
+        allows. Uniform attention has no spatial entropy. For ``"spatial entropy"``, the scores are
+        those of the heads with the weights of each map at shuffled patches.
 
     Raises
     ------
@@ -305,10 +341,69 @@ def uniform_scores(
     [[0.5]]
     """
     stack = stack_of(stack)
-    scoring = Scoring(stack, [measure], max_queries)
+    scoring = Scoring(stack, [measure], max_queries, selection)
     if scoring.measures[0].kind == "heads":
         raise ValueError(f"measure={measure!r} is not computed from weights, so it has no baseline")
     return [scoring.uniform(layer, range(stack.num_heads(layer)))[0] for layer in stack.layers]
+
+
+class Selection(TypedDict, total=False):
+    """Arguments of `head_scores` for measures of maps."""
+
+    queries: Chosen
+    keys: Chosen
+    image: int | None
+    region: Any
+
+
+def sink_patches(
+    stack: AttentionStack | AttentionRecord,
+    layer: int,
+    head: int,
+    *,
+    threshold: float = SINK_WEIGHT,
+    **selection: Unpack[Selection],
+) -> NDArray[np.bool_]:
+    """Mark the patches of an image that are attention sinks of a head.
+
+    Parameters
+    ----------
+    stack : AttentionStack or AttentionRecord
+        Stack with the head, or a record, whose first stack is used.
+    layer, head : int
+        Layer number and head number. Negative numbers count from the end.
+    threshold : float, default 0.3
+        A patch is a sink if its mean weight exceeds this number. The mean is over the queries that
+        may attend to the image. Heads that read text and image give a patch less: compare with the
+        mean weight of a patch.
+    **selection
+        `queries`, `keys` and `image` select the maps, as for `head_scores`.
+
+    Returns
+    -------
+    ndarray of bool, (rows, columns)
+        Whether each patch is a sink (Gu et al. 2024, arXiv 2410.10781, for tokens).
+
+    Raises
+    ------
+    IndexError, TypeError, ValueError
+        As for `attnviz.record.stack.AttentionStack.image_weights`.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> from attnviz.record import PatchGrid, Tokens
+    >>> tokens = Tokens.of(["0,0", "0,1"], grids=[PatchGrid(0, 0, rows=1, columns=2)])
+    >>> weights, picture = [[[[0.8, 0.2], [0.9, 0.1]]]], np.zeros((1, 2, 3), np.uint8)
+    >>> record = av.AttentionRecord.from_weights(weights, tokens, images=[picture])
+    >>> sink_patches(record, layer=0, head=0)
+    array([[ True, False]])
+    """
+    stack = stack_of(stack)
+    scoring = Scoring(stack, ["sink patches"], None, selection)
+    maps = scoring.maps_of(layer, stack.head_number(layer, head), uniform=False)
+    sinks: NDArray[np.bool_] = maps.mean(axis=0) > threshold
+    return sinks
 
 
 class Scoring:
@@ -329,18 +424,51 @@ class Scoring:
     """
 
     def __init__(
-        self, stack: AttentionStack, names: Sequence[str], max_queries: int | None = None
+        self,
+        stack: AttentionStack,
+        names: Sequence[str],
+        max_queries: int | None = None,
+        selection: Selection | None = None,
     ) -> None:
         require_weights(stack, "scores of heads")
         self.measures = [_fitting(stack, name) for name in names]
+        kinds = {measure.kind for measure in self.measures}
         self._stack = stack
         self._queries, self._keys = facts_of(stack)
         self._max_queries = max_queries
         blocks = row_blocks(stack, max_queries)
-        need_weights = any(measure.kind != "heads" for measure in self.measures)
-        self._blocks = list(blocks) if need_weights else []
+        self._blocks = list(blocks) if kinds & {"pairs", "rows"} else []
         self.num_rows = sum(map(len, self._blocks))
         self._cached_pairs: dict[int, list[PairIndices | None]] = {}
+        if "maps" in kinds:
+            self._select_maps(stack, **(selection or {}))
+        else:
+            refuse_arguments(selection or (), f"measure={', '.join(names)} is not one of maps")
+
+    def _select_maps(
+        self,
+        stack: AttentionStack,
+        *,
+        queries: Chosen = None,
+        keys: Chosen = None,
+        image: int | None = None,
+        region: Any = None,
+    ) -> None:
+        """Select the maps and the region of the measures of maps."""
+        maps = PatchMaps.select(stack, queries=queries, keys=keys, image=image)
+        if self._max_queries is not None:
+            sampled = sample_queries(len(maps.tokens), self._max_queries)
+            maps = replace(maps, tokens=tuple(maps.tokens[index] for index in sampled))
+        needing = [measure.name for measure in self.measures if measure.needs_region]
+        if region is None and needing:
+            raise ValueError(
+                f"measure={needing[0]!r} needs a region. Pass region=, a box (left, top, right, "
+                "bottom) or a mask, (height, width), in pixels of the image."
+            )
+        self._region = (
+            None if region is None else maps.grid.shares(region, stack.image_size(maps.grid))
+        )
+        self._maps = maps
 
     def of_layer(
         self, layer: int, heads: Sequence[int], pace: Pace | None = None
@@ -367,7 +495,43 @@ class Scoring:
             if array is not None:
                 scores[number] = values_of(measure, array)[list(heads)]
                 counts[number] = array.shape[1]
+        self._add_map_scores(scores, counts, layer, heads, uniform=False)
         return scores, counts
+
+    def maps_of(self, layer: int, head: int, *, uniform: bool) -> NDArray[np.float64]:
+        """Return the maps of a head, or of uniform attention, (tokens, rows, columns).
+
+        Queries that may attend to no patch have no map.
+        """
+        attention, maps = self._stack.attention(layer), self._maps
+
+        def even(heads: Sequence[int], rows: Any, columns: slice) -> torch.Tensor:
+            allowed = attention.allowed(heads, rows)
+            return allowed[..., columns] / allowed.sum(dim=-1, keepdim=True).clamp(min=1)
+
+        read = even if uniform else attention.block
+        allowed = maps.read(attention.allowed, [head], maps.tokens)[0].flatten(1).any(dim=1)
+        weights = maps.read(read, [head], maps.tokens)[0].double().cpu()[allowed].numpy()
+        if not maps.of_keys:
+            weights = weights / np.maximum(weights.sum(axis=(1, 2), keepdims=True), 1e-30)
+        of_head: NDArray[np.float64] = weights
+        return of_head
+
+    def _add_map_scores(
+        self, scores: Scores, counts: Counts, layer: int, heads: Sequence[int], *, uniform: bool
+    ) -> None:
+        """Set the scores and counts of the measures of maps, (measures, heads)."""
+        for number, measure in enumerate(self.measures):
+            for index, head in enumerate(heads if measure.kind == "maps" else ()):
+                maps = self.maps_of(layer, head, uniform=uniform and not measure.shuffles)
+                if uniform and measure.shuffles:
+                    flat = np.repeat(maps.reshape(len(maps), -1), _NUM_SHUFFLED, axis=0)
+                    flat = np.random.default_rng(0).permuted(flat, axis=1)
+                    maps = flat.reshape(-1, *maps.shape[1:])
+                numbers = numbers_of(measure, maps, self._region)
+                known = numbers[~np.isnan(numbers)]
+                counts[number, index] = len(known)
+                scores[number, index] = known.mean() if len(known) else np.nan
 
     def uniform(self, layer: int, heads: Sequence[int]) -> Scores:
         """Compute the scores that `heads` would have with uniform attention, (measures, heads).
@@ -383,8 +547,12 @@ class Scoring:
                 allowed = allowed_pairs(self._stack, layer, [head], rows)
                 uniform = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
                 sums.add(slice(number, number + 1), uniform, allowed, pairs)
-        scores, _ = sums.means()
-        return np.repeat(scores, len(heads), axis=1) if shared else scores
+        scores, counts = sums.means()
+        if shared:
+            scores = np.repeat(scores, len(heads), axis=1)
+            counts = np.repeat(counts, len(heads), axis=1)
+        self._add_map_scores(scores, counts, layer, heads, uniform=True)
+        return scores
 
     def _pairs(self, rows: Indices) -> list[PairIndices | None]:
         """Return for each measure its pairs in `rows`, or None if its kind is not "pairs"."""

@@ -22,9 +22,16 @@ what its formula returns:
     (`attnviz.record.stack.AttentionStack.outputs`), from its gate at each query
     (`attnviz.record.stack.AttentionStack.gates`), or from the weight that it loses at each query
     (`attnviz.record.stack.AttentionStack.lost_weight`). This number is the score.
+``"maps"``
+    A number for each token, computed from the map of its weights over the patches of an image
+    (`attnviz.record.stack.AttentionStack.image_weights`), and from a region of the image. The score
+    is the mean over the tokens whose number is not NaN. If the patches are keys, the tokens are the
+    queries that may attend to at least one of them. If the patches are queries, the tokens are
+    keys, and their maps are divided by their sums.
 
 The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
-`attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test are made from the entries.
+`attnviz.head_statistics` (without maps), the table in ``docs/analysis.md`` and a test are made from
+the entries.
 
 A new measure is one entry of `_BUILT_IN`, one line in ``tests/unit/analysis/test_measures.py`` (its
 definition in plain Python; its texts must have such a pair), and its row in the table of
@@ -45,10 +52,18 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
 
-Kind = Literal["pairs", "rows", "heads"]
+Kind = Literal["pairs", "rows", "heads", "maps"]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Formula = TypeVar("_Formula", bound=Callable[..., Any])
+
+#: A patch whose mean weight exceeds this number is a sink: the threshold of Gu et al. 2024 (arXiv
+#: 2410.10781) for tokens.
+SINK_WEIGHT = 0.3
+# Share of the weight that the strongest patches of a map have, in Caron et al. 2021.
+_KEPT_SHARE = 0.6
+# Differences of weights that are at most this share of the weight are rounding errors.
+_ROUNDING = 1e-6
 
 # The parameter `order` of a view can be the name of a measure, or one of these words. Therefore a
 # measure must not have one of these names.
@@ -182,15 +197,16 @@ class Measure:
     ----------
     name : str
         Name of the measure, and of its scores.
-    kind : {"pairs", "rows", "heads"}
-        What `formula` returns: a set of query-key pairs, a number for each query, or a number for
-        each head.
+    kind : {"pairs", "rows", "heads", "maps"}
+        What `formula` returns: a set of query-key pairs, a number for each query, a number for each
+        head, or a number for the map of each token over an image.
     formula : callable
         ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows,
-        ``formula(outputs)``, ``formula(gates)`` or ``formula(lost)`` for heads. See `measure`.
+        ``formula(outputs)``, ``formula(gates)`` or ``formula(lost)`` for heads,
+        ``formula(maps, region)`` for maps. See `measure`.
     description : str
         Description of the keys for pairs ("the token before"), of the number of a query for rows
-        ("the entropy of a query's weights"), or of the number of a head for heads.
+        ("the entropy of a query's weights"), of a head for heads, or of a map for maps.
     definition : str
         Definition of the pairs or of the number in mathematical notation, for query i and key j.
     source : str
@@ -215,6 +231,11 @@ class Measure:
         (`attnviz.analysis.distinct_head`).
     reads : {"outputs", "gates", "lost weight"}
         What the formula gets for heads. Lost weights are (heads, queries).
+    needs_region : bool
+        Whether the formula of maps needs a region of the image.
+    shuffles : bool
+        Whether the baseline of maps has the same weights at shuffled patches, because the measure
+        has no number for uniform attention. Scores below it mean connected weights.
     possible : callable or None
         ``possible(keys, causal)`` returns whether a text with these keys can have such pairs.
         `causal` is whether the mask is causal. None if this is computed from `formula`.
@@ -238,6 +259,8 @@ class Measure:
     sink: bool = False
     opens_views: bool = False
     reads: Literal["outputs", "gates", "lost weight"] = "outputs"
+    needs_region: bool = False
+    shuffles: bool = False
     possible: Callable[[TokenFacts, bool], bool] | None = None
 
     @property
@@ -248,6 +271,7 @@ class Measure:
         'Weight on the token before.'
         """
         starts = {"pairs": "Weight on", "rows": "Mean over queries of", "heads": "For each head,"}
+        starts["maps"] = "Mean over tokens of"
         return f"{starts[self.kind]} {self.description or self.name}."
 
 
@@ -270,7 +294,7 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         Name of the measure. A measure that was registered with the same name is replaced. The names
         of the measures of attnviz, of other orders of heads (``"number"``, ``"pinned"``,
         ``"role"``) and names that start with ``"syntactic: "`` are not valid.
-    kind : {"pairs", "rows", "heads"}
+    kind : {"pairs", "rows", "heads", "maps"}
         ``"pairs"``: the decorated function has the arguments ``(queries, keys, rows)`` and returns
         which pairs of a query and a key count, bool, (rows, keys). `queries` and `keys` are
         `attnviz.analysis.TokenFacts`, and `rows` are the positions of the queries, int64, (rows,
@@ -284,6 +308,10 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         queries): the mean gate of each head at each query
         (`attnviz.record.stack.AttentionStack.gates`), or the weight that it loses there
         (`attnviz.record.stack.AttentionStack.lost_weight`).
+        ``"maps"``: the function has the arguments ``(maps, region)`` and returns one number per
+        map, (tokens,), or NaN for maps that do not count. `maps` are the weights of some tokens on
+        the patches of an image, (tokens, rows, columns). `region` is the share of each patch that
+        lies in a region of the image, (rows, columns), or None.
     **properties
         Other attributes of `attnviz.analysis.Measure`, such as ``description=``, ``one_text=True``
         or ``role=``.
@@ -384,6 +412,27 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
     return numbers
 
 
+def numbers_of(
+    measure: Measure, maps: NDArray[np.float64], region: NDArray[np.float64] | None
+) -> NDArray[Any]:
+    """Return the number of each map, (tokens,), for a measure of the kind "maps".
+
+    `maps` and `region` are those of `measure`. Raise ValueError if the formula returns a wrong
+    shape.
+
+    >>> maps, left = np.array([[[0.2, 0.1]]]), np.array([[1.0, 0.0]])
+    >>> numbers_of(MEASURES["region"], maps, left)
+    array([0.2])
+    """
+    numbers = np.asarray(measure.formula(maps, region))
+    if numbers.shape != maps.shape[:1]:
+        raise ValueError(
+            f"measure {measure.name!r} must return one number for each of the maps, "
+            f"{maps.shape[:1]}; got {numbers.shape}"
+        )
+    return numbers
+
+
 def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal: bool) -> bool:
     """Return whether a measure can have a score for a text with these queries and keys.
 
@@ -452,6 +501,47 @@ def _mean_gate(gates: NDArray[Any]) -> NDArray[Any]:
     sums = np.where(known, gates, 0).sum(axis=1, dtype=np.float64)
     means: NDArray[Any] = sums / np.where(counts > 0, counts, np.nan)
     return means
+
+
+def _region_overlap(maps: NDArray[Any], region: NDArray[Any]) -> NDArray[Any]:
+    strongest = strongest_patches(maps)
+    union = np.maximum(strongest, region).sum(axis=(1, 2))
+    overlap: NDArray[Any] = (strongest * region).sum(axis=(1, 2)) / union
+    return np.where(strongest.any(axis=(1, 2)), overlap, np.nan)
+
+
+def strongest_patches(maps: NDArray[Any]) -> Flags:
+    """Return the patches with the largest weights, which have 60% of the weight of a map.
+
+    Patches whose weight equals the smallest of theirs belong to them, too. `maps` and the result
+    are (tokens, rows, columns). A map without weight has no such patches.
+
+    >>> strongest_patches(np.array([[[0.5, 0.25, 0.25, 0.0]]])).tolist()
+    [[[True, True, True, False]]]
+    """
+    flat = maps.reshape(len(maps), -1)
+    ordered = -np.sort(-flat, axis=1)
+    enough = np.cumsum(ordered, axis=1) >= _KEPT_SHARE * flat.sum(axis=1, keepdims=True)
+    smallest = np.take_along_axis(ordered, enough.argmax(axis=1)[:, None], axis=1)
+    strongest = (flat >= smallest * (1 - _ROUNDING)) & (flat > 0)
+    return np.asarray(strongest.reshape(maps.shape))
+
+
+def _spatial_entropy(maps: NDArray[Any], _region: Any) -> NDArray[Any]:
+    means = maps.mean(axis=(1, 2), keepdims=True)
+    excess = np.where(maps > means * (1 + _ROUNDING), maps - means, 0)
+    count, rows, columns = maps.shape
+    # Patches above the mean get different numbers, and then the largest number among themselves and
+    # their eight neighbours, until nothing changes. The numbers of a component are then equal.
+    numbers = np.where(excess > 0, np.arange(1, maps.size + 1).reshape(maps.shape), 0)
+    before = np.zeros_like(numbers)
+    while (numbers != before).any():
+        before = numbers
+        padded = np.pad(numbers, ((0, 0), (1, 1), (1, 1)))
+        around = [padded[:, i : i + rows, j : j + columns] for i in range(3) for j in range(3)]
+        numbers = np.where(excess > 0, np.max(around, axis=0), 0)
+    sums = np.bincount(numbers.ravel(), excess.ravel(), maps.size + 1)[1:].reshape(count, -1)
+    return _entropy(sums)
 
 
 _BUILT_IN = (
@@ -569,6 +659,14 @@ _BUILT_IN = (
         source="Clark et al. 2019, section 3.2",
     ),
     Measure(
+        "image",
+        "pairs",
+        lambda queries, keys, rows: keys.is_kind("patch"),
+        description="patches of images",
+        definition="j is a patch of an image",
+        source='Kang et al. 2025 (arXiv 2503.06287), "attention sum"',
+    ),
+    Measure(
         "rarest token",
         "pairs",
         lambda queries, keys, rows: keys.rarest,
@@ -616,6 +714,45 @@ _BUILT_IN = (
         "B is the softmax over all keys that i could attend to",
         source="the choice of keys of DeepSeek-AI 2025 (arXiv 2512.02556)",
         reads="lost weight",
+    ),
+    Measure(
+        "region",
+        "maps",
+        lambda maps, region: (maps * region).sum(axis=(1, 2)),
+        description="the weight in a region of the image",
+        definition="sum over patches p of m[p] r[p], where r[p] is the share of p in the region",
+        source='Wang et al. 2020 (arXiv 1910.01279), "energy-based pointing game"',
+        needs_region=True,
+    ),
+    Measure(
+        "region overlap",
+        "maps",
+        _region_overlap,
+        description="the intersection over union of its strongest patches with a region",
+        definition="area of S and R / area of S or R, where S are the largest m[p] with 60% of the "
+        "weight of m and R is the region",
+        source="Caron et al. 2021 (arXiv 2104.14294), section 4.2.2",
+        needs_region=True,
+    ),
+    Measure(
+        "spatial entropy",
+        "maps",
+        _spatial_entropy,
+        description="the entropy of the connected parts of its map",
+        definition="-sum over c of P[c] log P[c], where P[c] is the share of the connected part c "
+        "(8 neighbours) in the sum of max(m - mean of m, 0)",
+        source="Peruzzo et al. 2022 (arXiv 2206.04636); Kang et al. 2025",
+        unit="nats",
+        shuffles=True,
+    ),
+    Measure(
+        "sink patches",
+        "maps",
+        lambda maps, region: maps[:, maps.mean(axis=0) > SINK_WEIGHT].sum(axis=1),
+        description="the weight on patches whose mean weight exceeds 0.3",
+        definition="sum of m[p] over the patches p whose mean over the tokens exceeds 0.3",
+        source="Gu et al. 2024 (arXiv 2410.10781), for patches; Darcet et al. 2023 (arXiv "
+        '2309.16588), "artifacts"',
     ),
 )
 register_all(_BUILT_IN)

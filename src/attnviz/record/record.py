@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from attnviz.record.from_arrays.queries_keys import create_layers, create_stack
 from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import PatchGrid, check_image
-from attnviz.record.notes import kind_of
+from attnviz.record.notes import kind_of, of_kind
 from attnviz.record.passages import with_passages
 from attnviz.record.stack import AttentionStack, Side
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
@@ -92,12 +92,6 @@ class AttentionRecord:
     ) -> None:
         if not stacks:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
-        self.stacks: Mapping[str, AttentionStack] = MappingProxyType(
-            {
-                name: stack if stack.name == name else stack.renamed(name)
-                for name, stack in stacks.items()
-            }
-        )
         if not isinstance(model, str):
             raise TypeError(f"model must be a string; got {model!r}")
         self.model = encodable(str(model))
@@ -111,6 +105,10 @@ class AttentionRecord:
             raise TypeError(f"classes must be Candidates; got {short_repr(self.classes)}")
         self.images = tuple(
             check_image(image, f"images[{index}]") for index, image in enumerate(images)
+        )
+        missing = of_kind(self.notes, "no places")
+        self.stacks: Mapping[str, AttentionStack] = MappingProxyType(
+            {name: stack.in_record(name, self.images, missing) for name, stack in stacks.items()}
         )
         for stack in self.stacks.values():
             for grid in (*stack.query_tokens.grids, *stack.key_tokens.grids):

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.head_numbers import HeadNumbers
+from attnviz.record.images import Interpolation, PatchGrid
 from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
 from attnviz.record.passages import merge_passages
+from attnviz.record.patch_maps import Chosen, PatchMaps
 from attnviz.record.ranks import Ranks
 from attnviz.record.softmax import row_tiles
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quote
 from attnviz.record.units import UnitAttention, in_units
 from attnviz.record.words import find_word_starts, merge_tokens
 from attnviz.utils.arguments import (
@@ -26,6 +28,7 @@ from attnviz.utils.arguments import (
     as_list,
     check_encodable,
     existing_name,
+    existing_numbers,
     format_numbers,
     resolve_slice,
     short_repr,
@@ -89,6 +92,8 @@ class AttentionStack(HeadNumbers):
         Short name of the values.
     changed : str
         Words for what was changed in the run of the model.
+    images : tuple of ndarray
+        Images of the record that the stack belongs to. Empty without a record.
 
     Raises
     ------
@@ -137,6 +142,9 @@ class AttentionStack(HeadNumbers):
         self.measure = _checked_measure(measure)
         check_encodable("changed", changed)
         self.changed = changed
+        self.images: tuple[NDArray[np.uint8], ...] = ()
+        # Notes of the record that say why tokens have no places.
+        self.missing_places: tuple[str, ...] = ()
         self._maximum: float | None = None
         self._outputs = dict(outputs or {})
         self._gates = {number: means.detach().float() for number, means in (gates or {}).items()}
@@ -324,6 +332,165 @@ class AttentionStack(HeadNumbers):
             # Copy stored weights, because the caller may change the result.
             weights = weights.copy()
         return weights if head is None else weights[0]
+
+    def image_weights(
+        self,
+        layer: int,
+        heads: int | Iterable[int] | None = None,
+        *,
+        queries: Chosen = None,
+        keys: Chosen = None,
+        image: int | None = None,
+        interpolation: Interpolation | None = "nearest",
+    ) -> NDArray[np.float32]:
+        """Return attention weights over an image, in the pixels of the image.
+
+        Patches may be keys, as in vision-language models: pass `queries`, such as a word. They may
+        also be queries, as in diffusion models: pass the word as `keys`.
+
+        Parameters
+        ----------
+        layer : int
+            Layer number of the model. Negative numbers count from the last layer of the stack.
+        heads : int or iterable of int, optional
+            Head, or heads whose mean is returned. By default all heads.
+        queries : int, str or sequence of these, optional
+            Positions or texts of the queries whose weights on the patches are returned: the mean of
+            several queries, as in `AttentionRecord.merge_words`. By default all queries.
+        keys : int, str or sequence of these, optional
+            Positions or texts of the keys on which the weights of the patches are returned: the sum
+            of several keys. Not with `queries`.
+        image : int, optional
+            Number of the image in the record's `images`, by default the only one of the tokens. The
+            joined tiles of an image are one image.
+        interpolation : {"nearest", "bilinear"} or None, default "nearest"
+            How a pixel gets its value: from the patch at its centre, or interpolated between the
+            centres of patches. None returns one value per patch.
+
+        Returns
+        -------
+        ndarray
+            float32. (rows, columns) of patches if `interpolation` is None. Their sum is the share
+            of the weight that is on the image, from 0 to 1 (for `queries`), or the number of
+            patches times their mean weight on the word (for `keys`).
+
+            Otherwise (height, width) of the image as the user passed it to `attnviz.extract`, or of
+            the record's image if this is not known (`PatchGrid.size`). A pixel has the weight of
+            its patch, so the sum over pixels has no meaning. Pixels that the processor cropped are
+            NaN. The measure ``"region"`` sums weights in a region of the image.
+
+        Raises
+        ------
+        IndexError
+            If the layer, a head, a position or the image does not exist.
+        TypeError, ValueError
+            If the tokens have no places in an image. Also if they have places in several images and
+            `image` is not passed, if no token or several tokens have a text, or if `interpolation`
+            is unknown.
+
+        See Also
+        --------
+        attnviz.analysis.head_scores : measures of maps, such as ``"region"``.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> from attnviz.record import PatchGrid, Tokens
+        >>> tokens = Tokens.of(["0,0", "0,1", "cat"], grids=[PatchGrid(0, 0, rows=1, columns=2)])
+        >>> picture = np.zeros((1, 4, 3), np.uint8)
+        >>> weights = [[[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.25, 0.75, 0.0]]]]
+        >>> record = av.AttentionRecord.from_weights(weights, tokens, images=[picture])
+        >>> record.stack().image_weights(layer=0, queries="cat")
+        array([[0.25, 0.25, 0.75, 0.75]], dtype=float32)
+        """
+        maps = PatchMaps.select(self, queries=queries, keys=keys, image=image)
+        if not maps.of_keys and keys is None:
+            raise ValueError(
+                f"keys: patches are queries of stack {self.name!r}. Pass the token to which they "
+                "attend, such as keys=1 or the text of a word."
+            )
+        attention, grid = self.attention(layer), maps.grid
+        owner = f"layer {self.layer_number(layer)} of stack {self.name!r} has heads"
+        everything = range(attention.num_heads)
+        chosen = (
+            everything if heads is None else existing_numbers("heads", heads, everything, owner)
+        )
+        total = torch.zeros(grid.rows, grid.columns, dtype=torch.float64)
+        for part in maps.parts(len(chosen)):
+            total += maps.read(attention.block, chosen, part).double().sum((0, 1)).cpu()
+        count = len(chosen) * (len(maps.tokens) if maps.of_keys else 1)
+        weights: NDArray[np.float32] = (total / count).float().numpy()
+        if interpolation is None:
+            return weights
+        return grid.in_pixels(weights, self.image_size(grid), interpolation)
+
+    def image_size(self, grid: PatchGrid) -> tuple[int, int]:
+        """Return the height and width of the image of a grid, as `image_weights` defines them.
+
+        Parameters
+        ----------
+        grid : PatchGrid
+            Grid of the query tokens or key tokens.
+
+        Returns
+        -------
+        tuple of int
+
+        Raises
+        ------
+        ValueError
+            If neither the grid has a size nor the stack belongs to a record with the image.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> from attnviz.record import PatchGrid
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().image_size(PatchGrid(0, 0, 1, 2, size=(480, 640)))
+        (480, 640)
+        """
+        if grid.size is not None:
+            return grid.size
+        if grid.image is None or grid.image >= len(self.images):
+            raise ValueError(
+                f"stack {self.name!r} belongs to no record with its image. Take it from the stacks "
+                "of a record, or pass interpolation=None."
+            )
+        height, width = self.images[grid.image].shape[:2]
+        return height, width
+
+    def in_record(
+        self, name: str, images: Sequence[NDArray[np.uint8]], missing_places: Sequence[str]
+    ) -> AttentionStack:
+        """Return the stack as a part of a record. `AttentionRecord` calls this method.
+
+        Parameters
+        ----------
+        name : str
+            Name of the stack in the record.
+        images : sequence of ndarray
+            Images of the record.
+        missing_places : sequence of str
+            Notes of the record that say why tokens have no places.
+
+        Returns
+        -------
+        AttentionStack
+            Stack that shares all arrays with this one, or this stack if nothing changes.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().in_record("decoder", [], [])
+        <decoder: layers 0, 1 head each, 2 tokens>
+        """
+        own_notes = tuple(note for note in missing_places if quote(name) in note)
+        if name == self.name and not (images or self.images or own_notes or self.missing_places):
+            return self
+        stack = self.renamed(name)
+        stack.images, stack.missing_places = tuple(images), own_notes
+        return stack
 
     def allowed(
         self,
@@ -778,9 +945,11 @@ class AttentionStack(HeadNumbers):
             changes = {"gates": kept, **changes}
         kept_names = ("name", "normalized", "signed", "measure", "changed")
         same = {name: getattr(self, name) for name in kept_names}
-        return AttentionStack(
+        stack = AttentionStack(
             layers=layers, query_tokens=query_tokens, key_tokens=key_tokens, **(same | changes)
         )
+        stack.images, stack.missing_places = self.images, self.missing_places
+        return stack
 
     def with_tokens(self, query_tokens: Tokens, key_tokens: Tokens | None = None) -> AttentionStack:
         """Return the same stack with other tokens.

@@ -328,6 +328,8 @@ class HeadOrder(HeadRoles):
             notes = of_kind(self.record.notes, "no outputs")
             notes = notes or ["Pass a record of attnviz.extract(..., outputs=True)."]
             why = " " + " ".join(notes)
+        elif order in MEASURES and MEASURES[order].kind == "maps":
+            why = " Orders by maps need one image, and no region (pass scores= for a region)."
         elif order in MEASURES and not measures:
             why = " Measures need attention weights."
         elif order in MEASURES:

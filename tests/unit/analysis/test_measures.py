@@ -1,6 +1,7 @@
 """Tests that the scores of every built-in measure equal those of plain loops.
 
-A new measure needs its definition in plain Python, one line in `PAIRS`, `ROWS` or `HEADS`.
+A new measure needs its definition in plain Python, one line in `PAIRS`, `ROWS` or `HEADS`. Those of
+images are in `test_image_measures.py`.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ HEADS: dict[str, Callable[[Any], list[float]]] = {
 }
 # Measure of heads that most records lack. A separate test compares it with the dense softmax.
 LOST = "lost weight"
+# Measures of images, which `test_image_measures.py` compares with other formulas.
+OF_IMAGES = {"image", "region", "region overlap", "spatial entropy", "sink patches"}
 
 
 def record_of(*, causal: bool) -> AttentionRecord:
@@ -120,7 +123,7 @@ def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float
     return math.fsum(values) / len(values) if values else math.nan
 
 
-@pytest.mark.parametrize("name", sorted(set(MEASURES) - {LOST}))
+@pytest.mark.parametrize("name", sorted(set(MEASURES) - {LOST} - OF_IMAGES))
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_equal_plain_loops(name: str, *, causal: bool) -> None:
     record = record_of(causal=causal)
@@ -174,7 +177,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
 def test_every_role_has_one_measure_and_every_measure_a_source() -> None:
     # `MEASURES` is not used, because it may also contain measures that examples register.
     built_in = measures._BUILT_IN
-    assert {*PAIRS, *ROWS, *HEADS, LOST} == {measure.name for measure in built_in}
+    assert {*PAIRS, *ROWS, *HEADS, LOST, *OF_IMAGES} == {measure.name for measure in built_in}
     roles = [measure.role for measure in built_in if measure.role is not None]
     assert len(set(roles)) == len(roles)
     assert all(measure.source and measure.definition for measure in built_in)
