@@ -22,6 +22,8 @@ from transformers import (
 )
 
 PROMPT = "a red cat on grass"
+#: Number of steps: a first, a middle and a last one.
+STEPS = 3
 _WORDS = ["a", "red", "cat", "on", "grass", "dog", "blue", "the", "in", "snow"]
 _WIDTH = 32
 
@@ -326,4 +328,4 @@ def make(kind: str, folder: Path) -> tuple[Any, dict[str, Any]]:
         for name, weight in denoiser.named_parameters():
             if name.endswith(("to_q.weight", "to_k.weight", "add_q_proj.weight")):
                 weight.mul_(4)
-    return pipe, {"prompt": PROMPT, "num_inference_steps": 5, **settings}
+    return pipe, {"prompt": PROMPT, "num_inference_steps": STEPS, **settings}

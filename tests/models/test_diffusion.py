@@ -22,7 +22,7 @@ from attnviz.record.attention import StoredAttention
 
 pytest.importorskip("diffusers")
 
-from models.diffusion_pipelines import BUILDERS, PROMPT, make
+from models.diffusion_pipelines import BUILDERS, PROMPT, STEPS, make
 
 #: Row of the prompt in a batch with classifier-free guidance, and number of forwards per step.
 ROWS = dict.fromkeys(BUILDERS, (1, 1)) | {"FLUX": (0, 1), "Wan": (0, 2)}
@@ -87,11 +87,14 @@ def noting(pipe: Any, kind: str, weights: list[list[NDArray[Any]]]) -> Iterator[
         handle.remove()
 
 
-def expected(pipe: Any, call: dict[str, Any], kind: str) -> list[list[NDArray[Any]]]:
+def expected(
+    pipe: Any, call: dict[str, Any], kind: str
+) -> tuple[NDArray[Any], list[list[NDArray[Any]]]]:
+    """Return the picture of a call that attnviz does not watch, and the weights of each step."""
     weights: list[list[NDArray[Any]]] = []
     with noting(pipe, kind, weights):
-        run(pipe, call)
-    return weights
+        picture = run(pipe, call)
+    return picture, weights
 
 
 def assert_step(
@@ -127,25 +130,6 @@ def state(pipe: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("kind", BUILDERS)
-def test_weights_picture_and_state(kind: str, tmp_path: Path) -> None:
-    pipe, call = make(kind, tmp_path)
-    picture, calls = run(pipe, call), expected(pipe, call, kind)
-    assert len(calls) == 5
-    before, forwards = state(pipe), []
-    handle = denoiser_of(pipe).register_forward_pre_hook(lambda *_: forwards.append(1))
-    record = extract(pipe, call | {"generator": generator()}, steps=[1, -1])
-    handle.remove()
-    assert state(pipe) == before
-    assert len(forwards) == 5 * ROWS[kind][1]
-    assert_step(record, "step 1", calls[1], kind)
-    assert_step(record, "step 4", calls[4], kind)
-    assert not any(title.endswith(("step 0", "step 2")) for title in record.stacks)
-    frames = picture[:: picture.shape[0] // 2] if kind == "Wan" else [picture]
-    assert all(map(np.array_equal, record.images, frames))
-    assert len(record.images) == len(frames)
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
@@ -158,11 +142,24 @@ def test_weights_picture_and_state(kind: str, tmp_path: Path) -> None:
         ("Wan", "cross 3x1x2", "a red cat on grass </s>"),
     ],
 )
-def test_words_and_patches(kind: str, name: str, words: str, tmp_path: Path) -> None:
+def test_weights_picture_state_and_tokens(kind: str, name: str, words: str, tmp_path: Path) -> None:
     pipe, call = make(kind, tmp_path)
-    record = extract(pipe, call | {"generator": generator()}, steps=0)
-    stack = record.stacks[name]
-    assert next(iter(record.stacks)) == name
+    picture, calls = expected(pipe, call, kind)
+    assert len(calls) == STEPS
+    before, forwards = state(pipe), []
+    handle = denoiser_of(pipe).register_forward_pre_hook(lambda *_: forwards.append(1))
+    record = extract(pipe, call | {"generator": generator()}, steps=[1, -1])
+    handle.remove()
+    assert state(pipe) == before
+    assert len(forwards) == STEPS * ROWS[kind][1]
+    assert_step(record, "step 1", calls[1], kind)
+    assert_step(record, "step 2", calls[2], kind)
+    assert not any(title.endswith("step 0") for title in record.stacks)
+    frames = picture[:: picture.shape[0] // 2] if kind == "Wan" else [picture]
+    assert all(map(np.array_equal, record.images, frames))
+    assert len(record.images) == len(frames)
+    assert next(iter(record.stacks)).startswith(f"{name} step ")
+    stack = record.stacks[f"{name} step 1"]
     tokens, patches = stack.key_tokens, stack.query_tokens
     first = tokens.text.index(words.split(maxsplit=1)[0])
     assert tokens.text[first : first + len(words.split())] == tuple(words.split())
@@ -188,7 +185,7 @@ def test_words_and_patches(kind: str, name: str, words: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["Stable Diffusion 1.5", "Stable Diffusion 3", "FLUX"])
 def test_mean_of_all_steps(kind: str, tmp_path: Path) -> None:
     pipe, call = make(kind, tmp_path)
-    calls = expected(pipe, call, kind)
+    _, calls = expected(pipe, call, kind)
     record = extract(pipe, call | {"generator": generator()}, steps="mean")
     assert all(name.startswith("cross") for name in record.stacks)
     for stack in record.stacks.values():
@@ -224,11 +221,12 @@ def test_memory_does_not_grow_with_the_steps(tmp_path: Path) -> None:
     sizes = {
         (steps, count): size_of(extract(pipe, call | {"num_inference_steps": count}, steps=steps))
         for steps in (None, "mean", "all")
-        for count in (5, 20)
+        for count in (4, 12)
     }
-    assert sizes[None, 5] == sizes[None, 20]
-    assert sizes["mean", 5] == sizes["mean", 20]
-    assert sizes["all", 20] == 4 * sizes["all", 5] == 5 * sizes[None, 5]
+    assert sizes[None, 4] == sizes[None, 12]
+    assert sizes["mean", 4] == sizes["mean", 12]
+    # By default, a record has four steps.
+    assert sizes["all", 12] == 3 * sizes["all", 4] == 3 * sizes[None, 12]
     pipe, call = make("Stable Diffusion 1.5", tmp_path)
     last = extract(pipe, call, layers=-1, dtype="bfloat16", steps=0)
     assert [stack.layers for stack in last.stacks.values()] == [(3,), (2,), (3,), (2,)]
@@ -239,10 +237,10 @@ def test_too_many_steps_for_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
     pipe, call = make("FLUX", tmp_path)
     size = size_of(extract(pipe, call, steps=0))
     # Other processes change the free memory of this machine.
-    monkeypatch.setattr("attnviz.extraction.diffusion.free_memory", lambda _: 4 * size)
+    monkeypatch.setattr("attnviz.extraction.diffusion.free_memory", lambda _: 2 * size)
     assert extract(pipe, call, steps="all")
-    monkeypatch.setattr("attnviz.extraction.diffusion.free_memory", lambda _: 4 * size - 1)
-    with pytest.raises(MemoryError, match=r"steps: 5 steps take .* steps='mean'"):
+    monkeypatch.setattr("attnviz.extraction.diffusion.free_memory", lambda _: 2 * size - 1)
+    with pytest.raises(MemoryError, match=r"steps: 3 steps take .* steps='mean'"):
         extract(pipe, call, steps="all")
 
 
@@ -293,7 +291,7 @@ def test_flux_with_a_negative_prompt(tmp_path: Path) -> None:
     call |= {"negative_prompt": "a dog", "true_cfg_scale": 4.0, "num_inference_steps": 2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ROWS, "FLUX", (0, 2))
-        calls = expected(pipe, call, "FLUX")
+        _, calls = expected(pipe, call, "FLUX")
     record = extract(pipe, call | {"generator": generator()}, steps=1)
     assert_step(record, "", calls[1])
     assert "cat" in record.stack().key_tokens.text
@@ -328,7 +326,7 @@ def test_refusals(tmp_path: Path) -> None:
     from diffusers.models.attention_processor import SlicedAttnProcessor
 
     pipe, call = make("Stable Diffusion 1.5", tmp_path)
-    with pytest.raises(IndexError, match=r"steps=7: the steps are 0 to 4"):
+    with pytest.raises(IndexError, match=r"steps=7: the steps are 0 to 2"):
         extract(pipe, call, steps=7)
     with pytest.raises(ValueError, match="steps='last' must be numbers of steps"):
         extract(pipe, call, steps="last")  # type: ignore[arg-type]
