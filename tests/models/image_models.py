@@ -93,6 +93,23 @@ def _llava(tokenizer: Any) -> Made:
     return _model("llava", "LlavaForConditionalGeneration", ids), processor
 
 
+def _llava_next(tokenizer: Any) -> Made:
+    tokenizer = _with(tokenizer, "<image>")
+    tiles = [[64, 64]]
+    processor = transformers.LlavaNextProcessor(
+        transformers.LlavaNextImageProcessorPil(
+            size=_SQUARE, crop_size=_SQUARE, image_grid_pinpoints=tiles
+        ),
+        tokenizer,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=_template("<image>"),
+    )
+    settings = {"image_grid_pinpoints": tiles, **_ids(tokenizer, image_token_id="<image>")}
+    return _model("llava_next", "LlavaNextForConditionalGeneration", settings), processor
+
+
 def _gemma3(tokenizer: Any) -> Made:
     begin, end, soft = "<start_of_image>", "<end_of_image>", "<image_soft_token>"
     tokenizer = _with(tokenizer, begin, end, soft)
@@ -172,6 +189,7 @@ def _blip2(tokenizer: Any) -> Made:
 #: For each kind of model, a function that makes a tiny model and its processor from a tokenizer.
 MODELS: dict[str, Callable[[Any], Made]] = {
     "llava": _llava,
+    "llava next": _llava_next,
     "gemma 3": _gemma3,
     "qwen 2.5": _qwen2_5,
     "idefics 3": _idefics3,

@@ -221,6 +221,8 @@ class BatchReader:
                 if are_several:
                     raise TypeError(_several_examples(len(examples)))
                 made.batch = self._encoder.encode(examples[0], target)
+                # Places of patches in images of the user are not used, and take time.
+                made.batch.place_images = None
                 if made.length <= self._max_length:
                     made.kind = kind_of_example(made.batch, self._encoder.loaded.accepted)
         return made

@@ -264,7 +264,7 @@ class PatchGrid:
                 f"= {size}; got {array.dtype} of shape {array.shape}"
             )
         if not shares.any():
-            got = ", ".join(f"{edge:g}" for edge in self.box or (0, 0, width, height))
+            got = ", ".join(f"{round(edge, 1):g}" for edge in self.box or (0, 0, width, height))
             raise ValueError(
                 f"region: the model got no part of it. The model got the box ({got}) of the image. "
                 "Pass a region with pixels of this box."

@@ -6,7 +6,7 @@ examples, which a model processes in one forward.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,6 +93,9 @@ class Batch:
         processor has added to the only sound.
     index : tuple of str or None
         Names of the steps of a time series, such as dates.
+    place_images : callable or None
+        Function that returns the sizes of the user's images, and the arguments of the model for
+        images of places (`attnviz.extraction.tokens.image_boxes`).
     """
 
     arguments: dict[str, Any]
@@ -108,6 +111,7 @@ class Batch:
     generation: dict[str, Any] = field(default_factory=dict)
     sound_end: float | None = None
     index: tuple[str, ...] | None = None
+    place_images: Callable[[], tuple[list[tuple[int, int]], dict[str, Any]]] | None = None
 
 
 def moved_to_model(model: Any, value: Any) -> Any:

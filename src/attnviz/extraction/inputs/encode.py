@@ -57,6 +57,7 @@ from attnviz.extraction.models import name_of
 from attnviz.extraction.options import RecordOptions
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.frames import length_notes, silence_from
+from attnviz.extraction.tokens.image_boxes import with_places
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.reading import Reading, watch_tokenizers
 from attnviz.extraction.tokens.text import read_tokens
@@ -144,6 +145,7 @@ class Encoder:
             batch.notes += self._notes_on_texts(batch, readings)
             if self.loaded.is_encoder_decoder:
                 self._add_decoder(batch, target, decoder_input_ids, readings)
+        batch.place_images = partial(self._place_images, example)
         batch.notes += self.loaded.notes
         batch.readings += readings
         for name in batch.sequences:
@@ -158,6 +160,15 @@ class Encoder:
                 argument = "decoder_input_ids"
             self._check_length(name, sequence.length, argument)
         return batch
+
+    def _place_images(self, example: Any) -> tuple[list[tuple[int, int]], dict[str, Any]]:
+        """Return the sizes of an example's images, and the arguments for images of places."""
+        example = as_picture(self.loaded, example)
+        if _is_encoded(example, self.loaded.accepted):
+            return [], {}
+        sizes, placed = with_places(example)
+        answer = _Answer(is_expected=False, num_tokens=0)
+        return sizes, self._read(placed, answer).arguments if sizes else {}
 
     def _check_length(self, name: str, length: int, argument: str) -> None:
         """Raise TooManyTokensError if the sequence `name` has more tokens than positions.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import prod
 from typing import Any
 
@@ -37,6 +37,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.tokens.arrange import arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes, with_sound_runs
+from attnviz.extraction.tokens.image_boxes import ImageBox, image_box
 from attnviz.extraction.tokens.packing import PackedImage, with_packed_images
 from attnviz.extraction.tokens.patches import (
     given_grid,
@@ -101,27 +102,30 @@ class RecordTokens:
         }
         self._layouts = {name: layout for name, layout in layouts.items() if layout is not None}
         self._image_sizes = image_sizes_of(batch.arguments) if batch.size == 1 else None
-        block = max((layout.block for layout in self._layouts.values()), default=1)
-        self._pictures, self.notes = pictures(
-            batch.arguments,
-            self._model.config,
-            self._processor,
-            options=batch.processor_options,
-            block=block,
-        )
+        # Images whose tiles the model joined.
+        self._packed = list(packed) if batch.size == 1 else []
         # Pixel values of the images or, without images, of the film.
         given = (batch.arguments.get(name) for name in ("pixel_values", "pixel_values_videos"))
         self._pixels: Any = next((one for one in given if isinstance(one, torch.Tensor)), None)
-        # Images whose tiles the model joined.
-        self._packed = list(packed) if batch.size == 1 else []
         if self._packed:
             self._image_sizes = None
-            self._pictures = list(self._tiles(self._pictures))
+        self._pictures, self.notes = self._rebuilt(batch.arguments)
         # Number of pictures of each example. All examples have the same number.
         self._num_pictures, remainder = divmod(len(self._pictures), batch.size)
         if remainder:
             # Show no pictures, because it is unclear which pictures belong to which example.
             self._num_pictures = 0
+
+    def _rebuilt(self, arguments: Mapping[str, Any]) -> tuple[list[NDArray[np.uint8]], list[str]]:
+        """Return the pictures in a model's arguments, and notes on them."""
+        images, notes = pictures(
+            arguments,
+            self._model.config,
+            self._processor,
+            options=self._batch.processor_options,
+            block=max((layout.block for layout in self._layouts.values()), default=1),
+        )
+        return (list(self._tiles(images)) if self._packed else images), notes
 
     def _tiles(self, pictures: Sequence[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
         """Yield the pictures of packed images without those that only fill up a batch."""
@@ -132,11 +136,11 @@ class RecordTokens:
             is_padded = self._pixels.dim() == 5
             start += given if is_padded else image.num_tiles
 
-    def _joined_pictures(self) -> Iterator[NDArray[np.uint8]]:
+    def _joined(self, images: Sequence[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
         start = 0
         for image in self._packed:
             if image.num_tiles > 1:
-                yield image.joined_picture(self._pictures[start : start + image.num_tiles])
+                yield image.joined_picture(images[start : start + image.num_tiles])
             start += image.num_tiles
 
     def pictures(self, index: int) -> list[NDArray[np.uint8]]:
@@ -144,11 +148,40 @@ class RecordTokens:
 
         Padding is removed if its size is known.
         """
-        images = self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
+        return self._shown(
+            self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
+        )
+
+    def _shown(self, images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+        """Return pictures without padding, and the joined tiles of packed images."""
         if self._image_sizes is None:
-            return images + list(self._joined_pictures() if images else ())
+            return images + list(self._joined(images) if images else ())
         sizes = zip(images, self._image_sizes, strict=False)
         return [image[:height, :width] for image, (height, width) in sizes]
+
+    def _in_images(self, tokens: Tokens) -> Tokens:
+        """Return tokens whose grids have boxes in the images as the user passed them, if known."""
+        grids = tuple(
+            replace(grid, size=box[0], box=box[1])
+            if grid.image is not None and (box := self._boxes.get(grid.image))
+            else grid
+            for grid in tokens.grids
+        )
+        return replace(tokens, grids=grids) if grids else tokens
+
+    @cached_property
+    def _boxes(self) -> dict[int, ImageBox]:
+        """Box of each picture in the image of the user, if it is known."""
+        if self._batch.place_images is None or not self._num_pictures or self._batch.size > 1:
+            return {}
+        try:
+            sizes, arguments = self._batch.place_images()
+        except Exception:  # noqa: BLE001 - a processor of the user may refuse other images
+            return {}
+        placed = self._shown(self._rebuilt(arguments)[0])
+        pairs = enumerate(zip(self.pictures(0), placed, strict=False))
+        boxes = {number: image_box(sizes, *pair) for number, pair in pairs}
+        return {number: box for number, box in boxes.items() if box is not None}
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
         """Return a pair (tokens of the queries, tokens of the keys) of each stack, for one example.
@@ -169,7 +202,14 @@ class RecordTokens:
             if layers.stack == "cross" or num_keys != num_queries or has_summaries:
                 keys = self._side(name, index, queries, are_keys=True)
             stack_tokens[name] = (queries[name], keys)
-        return stack_tokens
+        # Stacks with the same tokens share one object.
+        placed = {
+            id(side): self._in_images(side) for pair in stack_tokens.values() for side in pair
+        }
+        return {
+            name: (placed[id(queries)], placed[id(keys)])
+            for name, (queries, keys) in stack_tokens.items()
+        }
 
     def place_notes(self, stack_tokens: Mapping[str, tuple[Tokens, Tokens]]) -> list[str]:
         """Return notes that say why tokens of media have no place, and what times assume.
