@@ -39,6 +39,7 @@ from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head import MAX_DEFAULT_HEADS, HeadView
 from attnviz.views.head_order import HeadOrder, HeadRoles
+from attnviz.views.image_maps import ImageMaps
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
@@ -362,7 +363,7 @@ _VIEWS = (
 # this order.
 _COMMON = (
     *(HeadsView, GeneratedToken, PositionedView, View, RecordView),
-    *(HeadRoles, HeadOrder, TokenScores, WhatIf),
+    *(HeadRoles, HeadOrder, TokenScores, WhatIf, ImageMaps),
 )
 # Traits that TypeScript reads directly from the widget.
 _OF_WIDGETS = {"_code", "_esm", "_anywidget_id", "_description", "_picture", "_record_number"}

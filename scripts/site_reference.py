@@ -75,6 +75,7 @@ REFERENCE = {
             "attnviz.views.record_view.RecordView",
             "attnviz.views.head_order.HeadOrder",
             "attnviz.views.token_windows.TokenWindows",
+            "attnviz.views.image_maps.ImageMaps",
             "attnviz.views.generated_token.GeneratedToken",
             "attnviz.views.effects.TokenScores",
             "attnviz.views.what_if.WhatIf",

@@ -1,6 +1,6 @@
 /** Data for tests of images: an image, tokens that are its patches, and series of heat maps. */
 
-import type { Description, PatchGrid, TokenList } from "../src/client/protocol";
+import type { Description, PatchGrid, StackDescription, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";
 import type { HeatSeries } from "../src/ui/image/state";
 import { stackOf } from "./builders";
@@ -15,8 +15,12 @@ export const TOKENS: TokenList = {
   grids: [GRID],
 };
 
-export function described(queries = TOKENS, keys: TokenList | null = null): Description {
-  const stack = stackOf({ query_tokens: queries, key_tokens: keys });
+export function described(
+  queries = TOKENS,
+  keys: TokenList | null = null,
+  more: Partial<StackDescription> = {},
+): Description {
+  const stack = stackOf({ query_tokens: queries, key_tokens: keys, ...more });
   return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
 }
 

@@ -198,8 +198,8 @@ def test_figures_contain_the_patches_and_vector_weights_over_the_image(
     root = show(getattr(av, view)(colored, heads=[0], token=0))
     svg = figure(root)
     images = svg.findall(f".//{SVG}image")
-    # One picture per patch on each side, and the grey image below the weights.
-    assert len(images) == 2 * ROWS * COLUMNS + 1
+    # One picture per patch on each side, the grey image below the weights, and the image itself.
+    assert len(images) == 2 * ROWS * COLUMNS + 2
     assert all(image.get("href", "").startswith("data:image/png;base64,") for image in images)
     assert "Weights of “[CLS]” on the image" in texts(svg)
     # Weights are vector shapes that an editor can change: one per patch with weight.
@@ -216,9 +216,12 @@ def heat_of(rect: ET.Element, color: str | None) -> bool:
 
 
 def heats_of(svg: ET.Element, rows: int, columns: int) -> NDArray[np.float64]:
-    """Return the opacity over each patch of the images of an SVG, shape (image, row, column)."""
+    """Return the opacity over each patch of the maps of an SVG, shape (map, row, column)."""
     groups = [g for g in svg.iter(f"{SVG}g") if g.get("shape-rendering") == "crispEdges"]
     images = [*svg.iter(f"{SVG}image")]
+    # Rows of small maps begin with the image in its own colours.
+    grey = images[-1].get("href")
+    images = [image for image in images if image.get("href") == grey]
     heats = np.zeros((len(images), rows, columns))
     for heat, image, group in zip(heats, images, groups, strict=True):
         x, y, width, height = (float(image.get(name, "")) for name in ("x", "y", "width", "height"))
@@ -271,6 +274,123 @@ def test_a_figure_of_the_image_has_a_row_of_heads_with_the_weights_of_the_model(
 def words(svg: ET.Element) -> str:
     """Return all texts of an SVG as one line."""
     return " ".join(" ".join(texts(svg)).split())
+
+
+WORDS = ["<start>", "red", "cat", "<end>"]
+#: Weights of each patch on the words, row by row.
+ON_WORDS = np.array(
+    [
+        [0.5, 0.1, 0.3, 0.1],
+        [0.4, 0.4, 0.1, 0.1],
+        [0.3, 0.1, 0.5, 0.1],
+        [0.6, 0.2, 0.1, 0.1],
+        [0.1, 0.1, 0.7, 0.1],
+        [0.2, 0.6, 0.1, 0.1],
+    ],
+    np.float32,
+)
+
+
+@pytest.fixture(scope="module")
+def words_record() -> av.AttentionRecord:
+    """Return a record whose queries are patches and whose keys are words."""
+    grid = PatchGrid(image=0, start=0, rows=ROWS, columns=COLUMNS)
+    patches = av.Tokens(text=grid.names(), special=(False,) * 6, sequence=(0,) * 6, grids=(grid,))
+    keys = av.Tokens(
+        text=tuple(WORDS), special=(True, False, False, True), sequence=(None, 0, 0, None)
+    )
+    # The second head has the same weights in the opposite order of words.
+    weights = np.stack([ON_WORDS, ON_WORDS[:, ::-1]])
+    layers = {0: StoredWeights(torch.from_numpy(weights.copy()))}
+    stack = av.AttentionStack("cross", layers, patches, keys)
+    image = COLORS.repeat(20, axis=0).repeat(20, axis=1)
+    return av.AttentionRecord({"cross": stack}, model="diffusion", images=[image])
+
+
+@pytest.mark.parametrize("kind", [av.HeadView, av.MatrixView])
+def test_words_have_a_map_of_the_patches_that_attend_to_them(
+    show: Show, page: Page, words_record: av.AttentionRecord, kind: type[av.HeadView]
+) -> None:
+    root = show(kind(words_record, heads=[0]))
+    # Without a chosen word there is a map of each word that is not special.
+    says(root, "Weights on each word from each patch. Largest weight: “cat”, “patch 1,1”, 0.")
+    panel(root).focus()
+    for key in ["ArrowRight", "ArrowRight", "Enter"]:
+        page.keyboard.press(key)
+    expect(page).to_have_url(re.compile("key=2"))
+    says(root, "Weights on “cat” from each patch. Most from “patch 1,1”, 0.")
+    # The image of the words begins at the left, as one large map does.
+    panel(root).click(position=at_patch(root, 1, 2))
+    expect(page).to_have_url(re.compile("token=5"))
+    says(root, "Weights on “cat” from each patch")
+    panel(root).press("Escape")
+    says(root, "Weights on each word from each patch")
+
+
+@pytest.mark.parametrize("width", ["84mm", "160mm"])
+@pytest.mark.parametrize(
+    ("options", "names", "columns"),
+    [
+        ({}, ["“red”", "“cat”"], [(0, 1), (0, 2)]),
+        ({"key": "cat"}, ["head 0"], [(0, 2)]),
+        ({"key": "cat", "maps": "heads"}, ["head 0", "head 1"], [(0, 2), (1, 2)]),
+    ],
+    ids=["words", "word", "heads"],
+)
+def test_a_figure_of_words_has_the_weights_of_patches_on_them(
+    words_record: av.AttentionRecord,
+    options: dict[str, Any],
+    names: list[str],
+    columns: list[tuple[int, int]],
+    width: str,
+) -> None:
+    view = av.HeadView(words_record, heads=[0], **options)
+    svg = ET.fromstring(view.to_svg(content="image", width=width))  # noqa: S314 - our own
+    weights = words_record.stack().weights(layer=0)
+    expected = np.stack([weights[head, :, word] for head, word in columns])
+    opacities = 0.9 * expected / expected.max()
+    assert_allclose(
+        heats_of(svg, ROWS, COLUMNS), opacities.reshape(-1, ROWS, COLUMNS), atol=ROUNDING
+    )
+    shown = texts(svg)
+    assert [name for name in shown if name in names] == names
+
+
+def test_a_click_on_a_small_map_chooses_its_head(show: Show, page: Page) -> None:
+    record = small_record(np.full((40, 60, 3), 128, np.uint8))
+    root = show(av.HeadView(record, heads=[0], token=0, maps="heads"))
+    says(root, "Weights of “[CLS]” on the image. Between")
+    box = panel(root).bounding_box()
+    assert box
+    # The image in its own colours is first, then the maps of heads 0 and 1.
+    panel(root).click(position={"x": box["width"] - 20, "y": 70})
+    expect(page).to_have_url(re.compile("heads=1(&|$)"))
+    root.get_by_label("Maps").select_option("chosen heads")
+    says(root, "70% on the image, 30% on “[CLS]”")
+
+
+@pytest.mark.parametrize("form", ["head", "matrix"])
+def test_a_comparison_draws_both_members_and_their_difference_over_the_image(
+    show: Show, form: str
+) -> None:
+    records = [small_record(np.full((40, 60, 3), grey, np.uint8)) for grey in (90, 160)]
+    changed = shares(2, 7, 7)
+    changed[:, 0] = WEIGHTS[::-1]
+    tokens = records[1].tokens
+    layers = {0: StoredWeights(torch.from_numpy(changed))}
+    stack = av.AttentionStack("self", layers, tokens)
+    other = av.AttentionRecord({"self": stack}, model="patches", images=list(records[1].images))
+    comparison = av.compare(records[0], other, names=("dark", "bright"))
+    root = show(av.CompareView(comparison, layer=0, heads=[0], token=0, form=form))
+    panels = root.locator(".av-image .av-plot")
+    expect(panels).to_have_count(3)
+    change = WEIGHTS[::-1] - WEIGHTS
+    patch = int(np.abs(change[1:]).argmax())
+    sign, way = ("+", "more") if change[1 + patch] > 0 else ("−", "less")
+    named = f"“patch {patch // COLUMNS},{patch % COLUMNS} of image 0”"
+    largest = f"{named}, {sign}{abs(change[1 + patch]):.3f} ({way})"
+    expect(panels.nth(2)).to_have_attribute("aria-label", re.compile(re.escape(largest)))
+    expect(root).to_contain_text("Differences are drawn over the image of dark.")
 
 
 def test_a_figure_of_all_layers_draws_at_most_100_images(colored: av.AttentionRecord) -> None:

@@ -245,6 +245,19 @@ const run: Trait<"before" | "after" | "difference"> = {
 };
 
 /**
+ * Maps over the image. `"chosen"` draws the chosen heads. `"layers"` draws them in each layer, and
+ * `"heads"` each head of the layer, as small maps in rows. `"words"` draws a map of each token of
+ * the answer or, in a stack whose queries are patches and whose keys are words, of each word. A
+ * click on a small map chooses its layer, head or word.
+ */
+const maps: Trait<"chosen" | "layers" | "heads" | "words"> = {
+  value: "chosen",
+  kind: ["chosen", "layers", "heads", "words"],
+  label: "Maps",
+  labels: { chosen: "chosen heads", heads: "all heads" },
+};
+
+/**
  * Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with stop
  * excluded, at most 2,000 tokens. null shows all tokens of a text with up to 100 tokens, and the
  * first 64 tokens of a longer text. A view of a longer text opens with the pinned token and its
@@ -536,6 +549,7 @@ export const RECORD_TRAITS = {
   answer,
   changes,
   run,
+  maps,
 };
 
 export const HEAD_VIEW_TRAITS = {

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
+from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import spell
 
@@ -387,7 +388,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     """
     first = alignments[0]
     if all(alignment.identical for alignment in alignments):
-        return replace(first.a, predictions=())
+        return replace(first.a, predictions=(), grids=_common_grids(alignments))
     special, sequence, labels = [], [], []
     texts = [alignment.text for alignment in alignments]
     lists = [(first.a, first.a_ends, first.a_lengths)]
@@ -399,7 +400,29 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
         special.append(tokens.special[start])
         sequence.append(tokens.sequence[start])
         labels.append(_shared_label([text[unit] for text in texts], alignments, unit))
-    return Tokens(text=tuple(labels), special=tuple(special), sequence=tuple(sequence))
+    return Tokens(
+        text=tuple(labels),
+        special=tuple(special),
+        sequence=tuple(sequence),
+        grids=_common_grids(alignments),
+    )
+
+
+def _common_grids(alignments: Sequence[Alignment]) -> tuple[PatchGrid, ...]:
+    """Return the grids whose tokens have the same places in all lists, one token in each unit."""
+    first = alignments[0]
+    grids = []
+    for grid in first.a.grids:
+        unit = int(np.searchsorted(first.a_ends, grid.start, side="right"))
+        units = slice(unit, unit + grid.stop - grid.start)
+        lengths = [first.a_lengths, *(alignment.b_lengths for alignment in alignments)]
+        is_single = all((length[units] == 1).all() for length in lengths)
+        if is_single and all(
+            replace(grid, start=int(alignment.b_ends[unit]) - 1) in alignment.b.grids
+            for alignment in alignments
+        ):
+            grids.append(replace(grid, start=unit))
+    return tuple(grids)
 
 
 def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: int) -> str:

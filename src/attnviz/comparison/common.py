@@ -104,6 +104,12 @@ def align_records(
                 stack_notes.setdefault(note, {})[name] = None
         query_tokens = common_tokens(queries)
         key_tokens = None if one_text else common_tokens(keys)
+        sides_of_stack = (query_tokens, key_tokens or query_tokens)
+        if any(
+            tokens.pictured for tokens in (stacks[0].query_tokens, stacks[0].key_tokens)
+        ) and not any(tokens.pictured for tokens in sides_of_stack):
+            note = f"{_joined(names)} have different patches of images, so no image is drawn."
+            stack_notes.setdefault(note, {})[name] = None
         for number, (stack, aligned_stacks) in enumerate(
             zip(stacks, stacks_of_records, strict=True)
         ):

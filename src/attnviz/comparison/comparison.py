@@ -408,7 +408,13 @@ class Comparison:
             for number in range(1, len(self.members)):
                 named = self._difference_name(name, number)
                 stacks[named] = self._difference(name, named, number)
-        return self._record(stacks, self._title(*range(1, len(self.members))), images)
+        notes = []
+        pictured = any(
+            stack.query_tokens.pictured or stack.key_tokens.pictured for stack in stacks.values()
+        )
+        if pictured and len(images) > len(self.a.images):
+            notes = [f"Differences are drawn over the image of {self.names[0]}."]
+        return self._record(stacks, self._title(*range(1, len(self.members))), images, notes)
 
     def describe(self) -> dict[str, Any]:
         """Return the data that a view of this comparison needs in addition to `record`.
@@ -496,9 +502,10 @@ class Comparison:
         stacks: Mapping[str, AttentionStack],
         title: str,
         images: Sequence[NDArray[np.uint8]],
+        more: Sequence[str] = (),
     ) -> AttentionRecord:
         notes = dict.fromkeys(note for member in self.members for note in member.notes)
-        return AttentionRecord(stacks, model=title, notes=list(notes), images=images)
+        return AttentionRecord(stacks, model=title, notes=[*notes, *more], images=images)
 
     def _common_queries(self, stack: str, max_queries: int | None) -> NDArray[np.int64]:
         alignment = self._sides(stack).queries

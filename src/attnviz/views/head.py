@@ -16,6 +16,7 @@ from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
+from attnviz.views.image_maps import ImageMaps
 from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, Keys
 from attnviz.views.what_if import WhatIf
@@ -26,7 +27,7 @@ from attnviz.views.what_if import WhatIf
 MAX_DEFAULT_HEADS = 4
 
 
-class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
+class HeadView(ImageMaps, TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Lines from every query to the keys that it attends to.
 
     Parameters
@@ -41,7 +42,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     **traits
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
-        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
+        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `maps`
+        (`attnviz.views.image_maps.ImageMaps`), `order`,
         `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`

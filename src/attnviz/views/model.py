@@ -62,7 +62,8 @@ class ModelView(HeatMap, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     **traits
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
-        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
+        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `maps`
+        (`attnviz.views.image_maps.ImageMaps`), `order`,
         `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes` and `run`

@@ -10,6 +10,7 @@ import traitlets
 
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.views.image_maps import ImageMaps
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import Choice
 
@@ -104,14 +105,16 @@ class TokenWindows(PositionedView):
     def _window_around(
         self, token: int | None, other: int | None, tokens: Sized
     ) -> list[int] | None:
-        """Return a default window of a long text that contains a token, or None for a short text.
+        """Return a default window of a long text that contains a token.
+
+        Return None for a short text, or if both tokens are None.
 
         The window contains the token `other`, too, if it is near. If `token` is None, the window
         is that around `other`.
         """
-        if len(tokens) <= (self.max_whole_text or 0):
-            return None
         shown = [position for position in (token, other) if position is not None]
+        if not shown or len(tokens) <= (self.max_whole_text or 0):
+            return None
         if max(shown) - min(shown) >= DEFAULT_WINDOW // 2:
             shown = shown[:1]
         middle = (max(shown) + min(shown)) // 2
@@ -201,7 +204,7 @@ def _strongest_key(
     return int(weights.argmax()) if weights.any() else None
 
 
-class HeatMap(TokenWindows):
+class HeatMap(ImageMaps, TokenWindows):
     """Base class of views that show weights as a heat map.
 
     Attributes

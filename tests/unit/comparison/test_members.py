@@ -191,6 +191,57 @@ def test_images_of_both_members_are_kept() -> None:
     assert len(av.compare(records[0], records[0]).record().images) == 2
 
 
+def image_record(words: list[str], rows: int, columns: int) -> av.AttentionRecord:
+    """Return a record of a start token, the patches of a black image, and words."""
+    grid = PatchGrid(image=0, start=1, rows=rows, columns=columns)
+    tokens = Tokens.of(["[CLS]", *grid.names(), *words])
+    weights = np.full((1, 1, len(tokens), len(tokens)), 1 / len(tokens), np.float32)
+    image = np.zeros((4 * rows, 4 * columns, 3), np.uint8)
+    tokens = Tokens(**{**vars(tokens), "grids": (grid,)})
+    return av.AttentionRecord.from_weights(weights, tokens, images=[image])
+
+
+def test_patches_keep_their_places_if_all_members_have_them() -> None:
+    question = image_record(["what", "is", "it"], 2, 3)
+    other = image_record(["where", "is", "the", "cat"], 2, 3)
+    record = av.compare(question, other).record()
+    grids = [stack.query_tokens.grids for stack in record.stacks.values()]
+    assert grids == [(PatchGrid(image=0, start=1, rows=2, columns=3),)] * 3
+    assert not any("image" in note for note in record.notes)
+    # Tokens that only the other text has before the image move the places.
+    later = image_record([], 2, 3)
+    shifted = av.AttentionRecord.from_weights(
+        np.full((1, 1, 8, 8), 1 / 8, np.float32),
+        Tokens(
+            **{
+                **vars(Tokens.of(["[CLS]", "now", *later.tokens.text[1:]])),
+                "grids": (PatchGrid(image=0, start=2, rows=2, columns=3),),
+            }
+        ),
+        images=list(later.images),
+    )
+    tokens = av.compare(later, shifted).a.tokens
+    assert tokens.text[:3] == ("[CLS]", "+now", "0,0")
+    assert tokens.grids == (PatchGrid(image=0, start=2, rows=2, columns=3),)
+
+
+def test_a_note_says_that_patches_differ() -> None:
+    wide, tall = image_record([], 2, 3), image_record([], 3, 2)
+    record = av.compare(wide, tall, names=("wide", "tall")).record()
+    assert not any(stack.query_tokens.grids for stack in record.stacks.values())
+    note = "wide and tall have different patches of images, so no image is drawn."
+    assert [said for said in record.notes if "image" in said] == [note]
+
+
+def test_a_note_says_whose_image_is_behind_differences() -> None:
+    dark, bright = image_record([], 2, 3), image_record([], 2, 3)
+    bright = av.AttentionRecord(
+        dict(bright.stacks), images=[np.full_like(image, 200) for image in bright.images]
+    )
+    record = av.compare(dark, bright, names=("dark", "bright")).record()
+    assert record.notes[-1] == "Differences are drawn over the image of dark."
+
+
 def test_notes_say_how_records_differ() -> None:
     words = ["a", " b", " c"]
     a = random_record(0, words)

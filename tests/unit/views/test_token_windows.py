@@ -92,3 +92,12 @@ def test_a_token_that_is_pinned_later_moves_the_windows() -> None:
     matrix = av.MatrixView(record_of(10))
     matrix.token = 399
     assert matrix.query_window is None
+
+
+def test_a_key_alone_opens_a_text_of_other_queries_at_its_start() -> None:
+    weights = np.full((1, 1, 200, 150), 1 / 150, np.float32)
+    names = [[f"{side}{i}" for i in range(count)] for side, count in (("q", 200), ("k", 150))]
+    record = av.AttentionRecord.from_weights(weights, names[0], key_tokens=names[1])
+    view = av.HeadView(record, key=140)
+    assert view.query_window is None
+    assert view.key_window == [86, 150]

@@ -99,16 +99,17 @@ function strongestInWords(heat: Heat, input: CaptionedHeat): string {
 }
 
 export function headingOf({ question, grid, stack, axes }: CaptionedHeat): string {
-  const { side, token, excluded } = question;
+  const { side, token, excluded, series } = question;
   const [queries, keys] = [axes.query.tokens, axes.key.tokens];
   const quantity = quantityOf(stack);
   const numbers = capital(pluralOf(quantity));
   const count = queries.text.length;
   const numCounted = count - excluded.reduce((sum, range) => sum + sizeOf(range), 0);
   const over = `over ${numCounted < count ? `${numCounted} of` : "all"} ${count} queries`;
-  if (side === "query")
-    return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
-  if (side === "key") return `${numbers} on ${quotedAt(keys.text, token)} from each patch`;
+  const isWord = series.some((item) => item.token !== undefined);
+  const named = ({ text }: TokenList): string => (isWord ? "each word" : quotedAt(text, token));
+  if (side === "query") return `${numbers} of ${named(queries)} on ${imageName(grid, keys)}`;
+  if (side === "key") return `${numbers} on ${named(keys)} from each patch`;
   if (quantity.signed) {
     return `Mean ${quantity.name} ${over} (signs may cancel)`;
   }
@@ -127,6 +128,7 @@ export function heatInWords(heat: Heat, input: CaptionedHeat): string {
 
 /** Describe all heat maps over the image for screen readers. */
 export function heatsInWords(heats: readonly Heat[], input: CaptionedHeat): string {
+  if (heats[0]?.series.choice) return `${headingOf(input)}. ${mapsInWords(heats, input)}`;
   const captions = heats.map((heat) => {
     return (heats.length > 1 ? `${capital(heat.series.name)}: ` : "") + heatInWords(heat, input);
   });
@@ -134,10 +136,10 @@ export function heatsInWords(heats: readonly Heat[], input: CaptionedHeat): stri
 }
 
 /**
- * Describe the heat maps of all layers: the smallest and the largest share of the weight that is on
- * the image, and the largest weight.
+ * Describe the heat maps of layers, heads or words: the smallest and the largest share of the weight
+ * that is on the image, and the largest weight.
  */
-export function layersInWords(heats: readonly Heat[], input: CaptionedHeat): string {
+export function mapsInWords(heats: readonly Heat[], input: CaptionedHeat): string {
   const { grid, question, stack, axes } = input;
   const { name, signed } = quantityOf(stack);
   const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
@@ -146,7 +148,7 @@ export function layersInWords(heats: readonly Heat[], input: CaptionedHeat): str
   const by = (number: (heat: Heat) => number): Heat[] =>
     [...heats].sort((a, b) => number(a) - number(b));
   const largest = by(sizeOf).at(-1) as Heat;
-  const parts = [headingOf(input)];
+  const parts: string[] = [];
   const hasShares = !signed && question.side !== "key" && largest.series.how === "mean";
   if (hasShares && heats.length > 1) {
     const ranked = by(shareOf);

@@ -7,13 +7,14 @@
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { measureText } from "../../draw/canvas";
-import { type Box, joined, type LegendScale, rampBox, textMark, wrap } from "../../draw/figure";
+import { type Box, type LegendScale, rampBox, textMark, wrap } from "../../draw/figure";
 import { type Area, fontOf, type Mark, type TextMark, translate } from "../../draw/marks";
 import { greyOf, pictureMark } from "../../draw/patches";
+import { groupsOf } from "../axis";
 import { type Ink, inkAt, rampOf } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
-import { type CaptionedHeat, headingOf, heatInWords } from "./captions";
+import { type CaptionedHeat, headingOf, heatInWords, mapsInWords } from "./captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
 interface Frame {
@@ -32,6 +33,8 @@ export interface PanelContent extends Omit<CaptionedHeat, "question"> {
   image: RecordImage;
   /** Heat maps over the image. If empty, the panel shows only the image. */
   heats: readonly Heat[];
+  /** Heat maps with a frame, which the reader has chosen. */
+  chosen?: readonly Heat[];
   /** Absolute value that has the strongest colour. */
   end: number;
   frames: readonly Frame[];
@@ -47,8 +50,10 @@ export const HEAT_OPACITY = 0.9;
 const MAX_HEIGHT = 600;
 /** Maximum width of an image beside or below a plot, which it should not outweigh. */
 const MAX_WIDTH_IN_PANEL = 480;
-/** Minimum width of the images in one row of a figure. If they do not fit, there are more rows. */
+/** Minimum width of small images in one row. If they do not fit, there are more rows. */
 const MIN_WIDTH_IN_ROW = 60;
+/** Longer side of the image in its own colours, beside or below the colour scale. */
+const PHOTO_SIZE = 96;
 const GAP = 14;
 const HEADING = 13;
 const CAPTION = 11.5;
@@ -90,20 +95,27 @@ function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): 
   ];
 }
 
+/** Return the image in its own colours. */
+function photoMark({ image }: PanelContent, tile: Area): Mark {
+  const { pixels, width: columns, height: rows } = image;
+  return pictureMark({ pixels, columns, rows }, tile);
+}
+
 function tileMarks(content: PanelContent, heat: Heat | null, tile: Area): Mark[] {
-  const { palette, grid, image, stack, end, frames } = content;
-  const whole = { pixels: image.pixels, columns: image.width, rows: image.height };
+  const { palette, grid, image, stack, end, frames, chosen = [] } = content;
   const marks: Mark[] = [
-    pictureMark(heat ? greyOf(image, rgbOf(palette.background)) : whole, tile),
+    heat ? pictureMark(greyOf(image, rgbOf(palette.background)), tile) : photoMark(content, tile),
   ];
   if (heat) {
     const ink = stack.signed ? palette : heat.series.color;
     const pixels = heatPixels(onGrid(heat, grid), end, ink);
     marks.push({ kind: "image", ...tile, pixels, columns: grid.columns, rows: grid.rows });
   }
+  const isChosen = heat !== null && chosen.includes(heat);
+  const frame = isChosen ? { stroke: palette.ink, strokeWidth: 2 } : { stroke: palette.rule };
   return [
     ...marks,
-    { kind: "rect", ...tile, stroke: palette.rule },
+    { kind: "rect", ...tile, ...frame },
     ...frames.flatMap((frame) => frameMarks(content, tile, frame)),
   ];
 }
@@ -123,13 +135,37 @@ function paragraph(text: string, x: number, y: number, most: number, style: Part
   return { marks, height: lines.length * step };
 }
 
+/** Return whether maps are small: one of each layer, head or word. */
+export function areSmall(heats: readonly Heat[]): boolean {
+  return heats[0]?.series.choice !== undefined;
+}
+
 /**
- * Arrange the images in rows of `across`, with the names of the heads above them.
+ * Arrange images without captions in rows. Maps with another `row` begin a new row, and each row of
+ * small maps begins with the image in its own colours.
+ */
+export function smallImages(content: PanelContent): Panel {
+  const { heats, width } = content;
+  const rows = new Set(heats.map(({ series }) => series.row));
+  const groups = [...rows].map((row) => [
+    ...(areSmall(heats) ? [null] : []),
+    ...heats.filter(({ series }) => series.row === row),
+  ]);
+  const longest = Math.max(...groups.map((group) => group.length));
+  const fitting = Math.max(1, Math.floor((width + GAP) / (MIN_WIDTH_IN_ROW + GAP)));
+  const across = Math.ceil(longest / Math.ceil(longest / fitting));
+  return imagesBox(content, groups, across, Infinity, null);
+}
+
+/**
+ * Arrange the images in rows of `across`, with the names of the heads above them. Each group begins
+ * a new row. For null, and without groups, there is the image in its own colours.
  *
  * @param caption caption below each image, or null for none.
  */
 function imagesBox(
   content: PanelContent,
+  groups: readonly (readonly (Heat | null)[])[],
   across: number,
   maxWidth: number,
   caption: ((heat: Heat) => string) | null,
@@ -139,9 +175,11 @@ function imagesBox(
   const room = (width - (across - 1) * GAP) / across;
   const wide = Math.min(room, maxWidth, (MAX_HEIGHT * image.width) / image.height);
   const high = (wide * image.height) / image.width;
+  const rows = groups.flatMap((group) =>
+    groupsOf([0, group.length], across).map((range) => group.slice(...range)),
+  );
   let y = 0;
-  for (let first = 0; first < Math.max(1, heats.length); first += across) {
-    const row = heats.length > 0 ? heats.slice(first, first + across) : [null];
+  for (const row of rows.length > 0 ? rows : [[null]]) {
     /** Write a text for each heat map, centred at `top`. Return the largest height. */
     const write = (top: number, textOf: (heat: Heat) => string, bold = false): number => {
       const texts = row.map((heat, i) => {
@@ -155,7 +193,7 @@ function imagesBox(
     y += write(y + 3, ({ series }) => series.name, true);
     row.forEach((heat, i) => {
       const tile = { x: i * (room + GAP), y, width: wide, height: high };
-      tiles.push(tile);
+      if (heat || heats.length === 0) tiles.push(tile);
       marks.push(...tileMarks(content, heat, tile));
     });
     y += high + (caption ? CAPTION + 1 : LINE);
@@ -185,7 +223,7 @@ export function heatScale(content: PanelContent): LegendScale | null {
  * @param advice sentence that says what a click on a patch does, or "" for a figure.
  */
 export function panelMarks(content: PanelContent, advice = ""): Panel {
-  const { palette, question, width, heats } = content;
+  const { palette, question, width, heats, image } = content;
   const captioned = question && { ...content, question };
   const marks: Mark[] = [];
   let y = HEADING / 2 + 2;
@@ -198,7 +236,9 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
   // Up to three images have the full width, so that details are visible.
   const across = Math.max(1, Math.floor(Math.sqrt(heats.length)));
   const caption = (heat: Heat): string => (captioned ? heatInWords(heat, captioned) : "");
-  const images = imagesBox(content, across, MAX_WIDTH_IN_PANEL, caption);
+  const images = areSmall(heats)
+    ? smallImages(content)
+    : imagesBox(content, [heats], across, MAX_WIDTH_IN_PANEL, caption);
   marks.push(...translate(images.marks, 0, y));
   const tiles = images.tiles.map((tile) => ({ ...tile, y: tile.y + y }));
   y += images.height;
@@ -206,24 +246,16 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
   if (scale) {
     const box = rampBox(palette, scale, width);
     marks.push(...translate(box.marks, 0, y));
-    y += box.height + 12;
+    const size = areSmall(heats) ? 0 : PHOTO_SIZE / Math.max(image.width, image.height);
+    const [wide, high] = [image.width * size, image.height * size];
+    const isBeside = width - box.width - GAP >= wide;
+    const at = { x: isBeside ? width - wide : 0, y: isBeside ? y : y + box.height + 4 };
+    if (size) marks.push(photoMark(content, { ...at, width: wide, height: high }));
+    y = Math.max(y + box.height, at.y + high) + 12;
   }
-  for (const note of [content.note, advice]) write(note, palette.muted, CAPTION);
+  const words = captioned && areSmall(heats) ? mapsInWords(heats, captioned) : "";
+  for (const note of [words, content.note, advice]) write(note, palette.muted, CAPTION);
   return { width, height: Math.ceil(y), marks, tiles };
-}
-
-/**
- * Return the images of a figure without a plot, with their names above them. Each group begins a
- * new row.
- */
-export function imageRows(content: PanelContent, groups: readonly (readonly Heat[])[]): Box {
-  const longest = Math.max(...groups.map((heats) => heats.length));
-  const fitting = Math.max(1, Math.floor((content.width + GAP) / (MIN_WIDTH_IN_ROW + GAP)));
-  const across = Math.ceil(longest / Math.ceil(longest / fitting));
-  return joined(
-    groups.map((heats) => imagesBox({ ...content, heats }, across, Infinity, null)),
-    0,
-  );
 }
 
 /**

@@ -3,8 +3,10 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
+import { RECORD_TRAITS } from "../../client/traits";
 import { sceneOf } from "../../draw/marks";
 import type { Side } from "../axis";
+import { Control } from "../controls/declared";
 import { Choice } from "../controls/fields";
 import { type KeyActions, runKey, type Shortcut } from "../controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
@@ -12,9 +14,8 @@ import { formatWeight, quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign } from "../view/state";
-import { patchBox, patchUnder } from "./marks";
-import type { WithImages } from "./state";
-import { onGrid } from "./state";
+import { areSmall, patchBox, patchUnder } from "./marks";
+import { onGrid, type WithImages } from "./state";
 import type { HoveredPatch, ImagePanel } from "./store";
 
 interface PanelProps<S extends RecordState> {
@@ -56,14 +57,15 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     const [at, now] = [panel.hovered.value, panel.content.value];
     const tile = at && panel.drawn.value?.tiles[at.tile];
     if (!at || !tile || !now) return null;
-    const { query, key } = panel.tokensAt(at.patch);
+    const { query, key } = panel.tokensAt(at);
     const name = (side: Side, token: number | null): string[] =>
       token === null ? [] : [`${quoted(now.axes[side].tokens.text[token] ?? "")} (${token})`];
     const names = [...name("query", query), ...name("key", key)];
-    const rows = now.heats.map((heat, index) => ({
+    const heats = areSmall(now.heats) ? now.heats.slice(at.tile, at.tile + 1) : now.heats;
+    const rows = heats.map((heat) => ({
       color: heat.series.color,
       text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.patch] ?? 0, 3)}`,
-      meant: index === at.tile && now.heats.length > 1,
+      meant: heat === now.heats[at.tile] && heats.length > 1,
     }));
     // The tooltip is at the lower right corner of the patch.
     const patch = patchBox(now.grid, tile, at.patch);
@@ -78,20 +80,24 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   };
   const leave = (): void => panel.point(null);
   const move = (down: number, across: number) => () => {
-    const grid = panel.content.peek()?.grid;
+    const { grid, heats = [] } = panel.content.peek() ?? {};
     if (!grid) return false;
     const now = panel.hovered.peek();
     // The first press of an arrow key only shows the cursor.
     const from = now?.patch ?? panel.start();
     const step = (index: number, change: number, count: number): number =>
       Math.max(0, Math.min(count - 1, index + (now ? change : 0)));
+    if (areSmall(heats)) {
+      panel.point({ patch: from, tile: step(now?.tile ?? 0, down + across, heats.length) });
+      return true;
+    }
     const row = step(Math.floor(from / grid.columns), down, grid.rows);
     const column = step(from % grid.columns, across, grid.columns);
     panel.point({ patch: row * grid.columns + column, tile: now?.tile ?? 0 });
     return true;
   };
   const choose = (to: HoveredPatch | null): void => {
-    if (to) panel.choose(to.patch);
+    if (to) panel.choose(to);
   };
   const chooseHovered = (): void => choose(panel.hovered.peek());
   const width = context.image?.panelWidth.value ?? 0;
@@ -107,7 +113,8 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
       assign(context.common, { token: null, key: null });
     },
   };
-  const grids = context.record.selection.value?.keys.grids ?? [];
+  const kinds = panel.kinds.value;
+  const grids = panel.grids.value;
   const names = grids.map(({ image, rows, columns, name = `${image}` }, i): [string, string] => {
     const twice = grids.some((other, j) => j !== i && other.image === image);
     return [String(i), `${name}${twice ? `, ${rows} × ${columns}` : ""}`];
@@ -116,6 +123,9 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const spoken = at ? [`${at.title}: ${at.rows.map((row) => row.text).join(", ")}.`] : [];
   return (
     <div class="av-image" style={{ width: `${width}px` }}>
+      {kinds.length > 1 && (
+        <Control trait={RECORD_TRAITS.maps} field={context.common.maps} words={kinds} />
+      )}
       {grids.length > 1 && (
         <Choice
           label="Image"

@@ -4,13 +4,26 @@
  */
 
 import { computed, signal } from "@preact/signals";
-import type { PatchGrid, Range } from "../../client/protocol";
+import type { PatchGrid, Range, ReadRequest } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
-import type { Source } from "../../client/source";
+import { headsOf, type Source, type WeightBlock } from "../../client/source";
 import { gridTokens } from "../../draw/patches";
-import { type Axis, type BySide, type Focus, isWithin, type Side, uncountedRanges } from "../axis";
-import type { RecordStore, Selection } from "../view/record";
+import {
+  type Axis,
+  type BySide,
+  type Focus,
+  isWithin,
+  rowOf,
+  type Side,
+  sizeOf,
+  uncountedRanges,
+} from "../axis";
+import type { Palette } from "../colors/palette";
+import { queryOf } from "../generated-token/state";
+import { quoted } from "../text/captions";
+import type { RecordState, RecordStore, Selection } from "../view/record";
+import { same } from "../view/state";
 
 /** Images of the record, by the index `image` of a patch grid. An image is null until it is loaded. */
 export type Images = readonly (RecordImage | null)[];
@@ -49,8 +62,8 @@ export function createImageRoom(
     return all.map((_, image) => loaded.value?.[numbers.indexOf(image)] ?? null);
   });
   const shown = computed(() => {
-    const grids = record.selection.value?.keys.grids ?? [];
-    return withPanel && requested.value !== null && grids.length > 0;
+    const grids = record.selection.value && gridsOf(record.selection.value);
+    return withPanel && requested.value !== null && grids !== null && grids.length > 0;
   });
   const beside = computed(() => shown.value && width.value >= MIN_WIDTH_WITH_PANEL_BESIDE);
   const panelWidth = computed(() =>
@@ -61,7 +74,7 @@ export function createImageRoom(
   const drawn = signal(false);
   return {
     images,
-    /** Whether the panel is shown: if the view has a panel and keys are patches of an image. */
+    /** Whether the panel is shown: if the view has one, and queries or keys are patches. */
     shown,
     beside,
     plotWidth: computed(() =>
@@ -89,6 +102,14 @@ export type WithImages<Context> = Context & {
   image?: ImageRoom;
 };
 
+/** Return the grids of the keys or, without any, of the queries: one of them is shown. */
+export function gridsOf({ queries, keys }: Pick<Selection, "queries" | "keys">): PatchGrid[] {
+  return keys.grids?.length ? keys.grids : (queries.grids ?? []);
+}
+
+/** Which maps are shown (see `ImageMaps` in Python). */
+export type MapKind = RecordState["maps"];
+
 /** Head or heads that one heat map shows. `how` says how several heads are combined. */
 export interface HeatSeries {
   name: string;
@@ -97,6 +118,13 @@ export interface HeatSeries {
   textColor: string;
   heads: number[];
   how: "mean" | "max";
+  /** Layer and token of the map, if they differ from those of the request. */
+  layer?: number;
+  token?: number;
+  /** Row of maps to which the map belongs. Undefined if all maps are in one row. */
+  row?: number;
+  /** What a click on the map chooses. Undefined if a click chooses a patch. */
+  choice?: Partial<Pick<RecordState, "layer" | "heads" | "prediction" | "key">>;
 }
 
 /**
@@ -122,8 +150,10 @@ export interface Heat {
   values: Float32Array;
 }
 
-/** Maximum number of weights that are loaded to compute a mean over queries. */
+/** Maximum number of weights of a layer that are loaded to compute a mean over queries. */
 const MAX_VALUES = 4_000_000;
+/** Maximum number of small maps, in a figure 15 rows at 160 mm with text of 8 points. */
+export const MAX_MAPS = 100;
 /**
  * Maximum number of heat maps. If there were more, they would be too small, so one heat map shows
  * the mean of their heads.
@@ -146,25 +176,90 @@ export function queryGridOf(
 }
 
 /**
- * Return the request for the weights over the patches of `grid`, which are keys. It is for the
- * weights of `query` or, if `query` is null, for the weights on `key`. If `key` is null, too, or
- * the patches are not queries, it is for the mean over the queries that count.
+ * Return the words that can each have a map: the tokens of the answer or, if the queries are patches
+ * and the keys are words, the keys that are not special.
+ */
+function wordsOf({ queries, keys, asQuery }: Selection): Partial<HeatSeries>[] {
+  if (keys.grids?.length)
+    return (queries.predictions ?? []).map((made, prediction) => ({
+      name: quoted(made.token.text),
+      token: queryOf(made, asQuery),
+      choice: { prediction },
+    }));
+  return keys.text.flatMap((text, key) =>
+    keys.special.includes(key) ? [] : [{ name: quoted(text), token: key, choice: { key } }],
+  );
+}
+
+/** Return the kinds of maps that a selection has. */
+export function mapKinds(selection: Selection): MapKind[] {
+  const has: Record<MapKind, boolean> = {
+    chosen: true,
+    layers: selection.stack.layers.length > 1,
+    heads: selection.allHeads.length > 1,
+    words: wordsOf(selection).length > 0,
+  };
+  return (Object.keys(has) as MapKind[]).filter((kind) => has[kind]);
+}
+
+/** Return the maps of a kind. `series` are those of the chosen heads. */
+export function mapsOf(
+  kind: MapKind,
+  selection: Selection,
+  series: readonly HeatSeries[],
+  { positive: color, ink: textColor }: Pick<Palette, "positive" | "ink">,
+): readonly HeatSeries[] {
+  const [first] = series;
+  const { stack, allHeads } = selection;
+  if (!first || !mapKinds(selection).includes(kind) || kind === "chosen") return series;
+  if (kind === "heads")
+    return allHeads.map((head) => {
+      const [name, heads] = [`head ${head}`, [head]];
+      return { name, color, textColor, heads, how: "mean", choice: { heads } };
+    });
+  if (kind === "words") {
+    const together = series.length > 1 ? meanOf(series, { color, textColor }) : first;
+    return wordsOf(selection).map((word) => ({ ...together, ...word }));
+  }
+  return series.flatMap((item, row) =>
+    stack.layers.flatMap((layer): HeatSeries[] => {
+      const all = headsOf(stack, layer);
+      const heads = item.heads.filter((head) => all.includes(head));
+      // A name that does not fit above its image is broken after the comma, not before a number.
+      const name = [`layer ${layer}`, ...(series.length > 1 ? [item.name] : [])]
+        .map((part) => part.replaceAll(" ", "\u00a0"))
+        .join(", ");
+      return heads.length > 0 ? [{ ...item, name, heads, layer, row, choice: { layer } }] : [];
+    }),
+  );
+}
+
+/** Return the mean of all heads of several series. */
+function meanOf(series: readonly HeatSeries[], more: Partial<HeatSeries> = {}): HeatSeries {
+  const heads = series.flatMap((item) => item.heads);
+  const name = `mean of ${heads.length} heads`;
+  return { ...(series[0] as HeatSeries), ...more, name, heads, how: "mean" };
+}
+
+/**
+ * Return the request for weights over the patches of `grids`, whose patches are queries, keys or
+ * both. It is for the weights of `query` on patches or, if `query` is null or no key is a patch, for
+ * the weights of patches on `key`. Otherwise, it is for the mean over the queries that count.
  *
- * If there are more than `MAX_HEAT_MAPS` series, the mean of all their heads replaces them. Return
- * null without series, or if a mean over queries would need more than `MAX_VALUES` weights of the
- * selected heads.
+ * If there are too many large maps, the mean of all their heads replaces them. Return null without
+ * series, if no key is a patch and none is chosen, or if a mean over queries would need more than
+ * `MAX_VALUES` weights of a layer.
  */
 export function heatQuestion(
   selection: Selection,
-  grid: PatchGrid,
+  grids: BySide<PatchGrid | null>,
   { query, key }: Focus,
   series: readonly HeatSeries[],
   axes: BySide<Axis>,
 ): HeatQuestion | null {
-  const heads = series.flatMap((item) => item.heads);
   const [first] = series;
   if (!first) return null;
-  const mean: HeatSeries = { ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" };
+  const isMean = series.length > MAX_HEAT_MAPS && !first.choice;
   const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
   const question: HeatQuestion = {
     stack: selection.stack.name,
@@ -174,12 +269,35 @@ export function heatQuestion(
     rows: [0, numQueries],
     columns: [0, numKeys],
     excluded: uncountedRanges(axes.query),
-    series: series.length > MAX_HEAT_MAPS ? [mean] : series,
+    series: isMean ? [meanOf(series)] : series,
   };
-  if (query !== null) return { ...question, side: "query", token: query, rows: [query, query + 1] };
-  if (key !== null && queryGridOf(selection, grid))
-    return { ...question, side: "key", token: key, columns: [key, key + 1] };
-  return selection.heads.length * numQueries * numKeys > MAX_VALUES ? null : question;
+  const words = series.flatMap(({ token }) => token ?? []);
+  const spanOf = (token: number | null): Range | null => {
+    const tokens = words.length > 0 ? words : token === null ? [] : [token];
+    return tokens.length > 0 ? [Math.min(...tokens), Math.max(...tokens) + 1] : null;
+  };
+  const [rows, columns] = [spanOf(query), spanOf(key)];
+  if (grids.key && rows) return { ...question, side: "query", token: query ?? -1, rows };
+  if (grids.query && columns) return { ...question, side: "key", token: key ?? -1, columns };
+  if (!grids.key) return null;
+  const numMatrices = Math.max(...readsOf(question).map(numMatricesOf));
+  return numMatrices * numQueries * numKeys > MAX_VALUES ? null : question;
+}
+
+/** Return the reads of a request: one for each layer. All maps of a layer are in one reply. */
+function readsOf({ stack, layer, rows, columns, series }: HeatQuestion): ReadRequest[] {
+  return [...new Set(series.map((item) => item.layer ?? layer))].map((number) => {
+    const own = series.filter((item) => (item.layer ?? layer) === number);
+    const { heads, how } = own[0] as HeatSeries;
+    const isShared = own.every((item) => item.how === how && same(item.heads, heads));
+    const all = [...new Set(own.flatMap((item) => item.heads))];
+    const combine = isShared ? how : "separate";
+    return { stack, layer: number, heads: all, combine, rows, columns };
+  });
+}
+
+function numMatricesOf({ heads, combine }: ReadRequest): number {
+  return combine === "separate" ? heads.length : 1;
 }
 
 /** Return the mean of the rows that are not excluded, for a matrix that has `columns` columns. */
@@ -198,17 +316,33 @@ function meanRow(matrix: Float32Array, columns: number, excluded: readonly Range
 /** Load the values of all heat maps of a request. */
 export async function loadHeat(
   source: Source,
-  { stack, layer, side, rows, columns, excluded, series }: HeatQuestion,
+  question: HeatQuestion,
   ended: AbortSignal,
 ): Promise<Heat[]> {
-  const heads = [...new Set(series.flatMap((item) => item.heads))];
-  const { matrices } = await source.block({ stack, layer, heads, rows, columns }, ended);
-  const means = (): Float32Array[] =>
-    matrices.map((matrix) => meanRow(matrix, columns[1], excluded));
-  const values = side === null ? means() : matrices;
+  const { side, rows, columns, excluded, series } = question;
+  const reads = readsOf(question);
+  const blocks = await Promise.all(reads.map((read) => source.block(read, ended)));
+  /** Return the numbers of a map in a matrix: a row, a column, or a mean of rows. */
+  const partOf = (matrix: Float32Array, token: number): Float32Array => {
+    if (side === null) return meanRow(matrix, sizeOf(columns), excluded);
+    if (side === "query") return rowOf(matrix, { rows, columns }, token);
+    const [width, column] = [sizeOf(columns), token - columns[0]];
+    return Float32Array.from(
+      { length: sizeOf(rows) },
+      (_, row) => matrix[row * width + column] as number,
+    );
+  };
   return series.map((item) => {
-    const own = item.heads.map((head) => values[heads.indexOf(head)] as Float32Array);
-    return { series: item, values: combineHeads(own, item.how) };
+    const { layer = question.layer, token = question.token, heads, how } = item;
+    const at = reads.findIndex((read) => read.layer === layer);
+    const { heads: all, combine } = reads[at] as ReadRequest;
+    const { matrices } = blocks[at] as WeightBlock;
+    const own =
+      combine === "separate"
+        ? heads.map((head) => matrices[all.indexOf(head)] as Float32Array)
+        : matrices;
+    const parts = own.map((matrix) => partOf(matrix, token));
+    return { series: item, values: combineHeads(parts, how) };
   });
 }
 

@@ -3,10 +3,9 @@
  * the weights of one head or of several combined heads.
  */
 
-import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { PatchGrid, StackDescription } from "../../client/protocol";
+import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
+import type { PatchGrid } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
-import { headsOf } from "../../client/source";
 import { type Figure, joined, pictureWidth } from "../../draw/figure";
 import { FigureError } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
@@ -17,15 +16,20 @@ import { capital, numbersInWords, quoted } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
-import { drawnTokens, heatsInWords, layersInWords } from "./captions";
-import { heatScale, imageRows, type PanelContent, panelMarks } from "./marks";
+import { drawnTokens, heatsInWords } from "./captions";
+import { areSmall, heatScale, type PanelContent, panelMarks, smallImages } from "./marks";
 import {
   createImageRoom,
+  gridsOf,
   type Heat,
   type HeatQuestion,
   type HeatSeries,
   heatQuestion,
   loadHeat,
+  MAX_MAPS,
+  type MapKind,
+  mapKinds,
+  mapsOf,
   onGrid,
   PANEL_GAP,
   queryGridOf,
@@ -76,10 +80,10 @@ interface PanelOptions {
 
 /**
  * Return the end of the colour scale of heat maps over an image: the largest weight itself. A larger
- * round number would make the heat maps paler.
+ * round number would make the heat maps paler. Return 0 without heat maps.
  */
 function endOf(heats: readonly Heat[], grid: PatchGrid): number {
-  return Math.max(...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))), 0) || 1;
+  return Math.max(...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))), 0);
 }
 
 export function createImagePanel<S extends RecordState>(
@@ -91,7 +95,7 @@ export function createImagePanel<S extends RecordState>(
   /** Index of the patch grid that the reader chose, or null without a choice. */
   const picked = signal<number | null>(null);
   const selection = computed(() => (room?.shown.value ? record.selection.value : null));
-  const grids = computed(() => selection.value?.keys.grids ?? []);
+  const grids = computed(() => (selection.value ? gridsOf(selection.value) : []));
   const shownGrid = computed(() => {
     const chosen = picked.value;
     if (chosen !== null && chosen < grids.value.length) return chosen;
@@ -99,91 +103,124 @@ export function createImagePanel<S extends RecordState>(
     const ofQuery = queries?.grids?.find((grid) => patchIn(grid, token) !== null);
     const holds = (grid: PatchGrid): boolean =>
       patchIn(grid, key) !== null || grid.image === ofQuery?.image;
-    return Math.max(0, grids.value.findIndex(holds));
+    const held = grids.value.findIndex(holds);
+    // Models that read a small picture and tiles of the same image have most tokens of the tiles.
+    const sizes = grids.value.map(({ rows, columns }) => rows * columns);
+    return held < 0 ? Math.max(0, sizes.indexOf(Math.max(...sizes))) : held;
   });
   /**
-   * `now` is the selection. `grid` is the shown patch grid, whose patches are keys. `queryGrid` is
-   * the patch grid of the queries that has the same image, rows and columns, or null if there is
-   * none.
+   * `now` is the selection. `grid` is the shown patch grid. `by` has it for the side whose patches it
+   * has, and for the other side the grid with the same image, rows and columns, if there is one.
    */
   const shown = computed(() => {
     const [now, grid] = [selection.value, grids.value[shownGrid.value]];
-    return now && grid ? { now, grid, queryGrid: queryGridOf(now, grid) } : null;
+    if (!now || !grid) return null;
+    const hasKeys = now.keys.grids?.length;
+    const by = hasKeys ? { query: queryGridOf(now, grid), key: grid } : { query: grid, key: null };
+    return { now, grid, by };
   });
 
   // While a patch of the panel is highlighted, show the weights of the pinned tokens. The view then
   // highlights the tokens of this patch, so the weights of highlighted tokens would change whenever
   // the pointer moves.
+  // Small maps are of the pinned tokens, too.
   const focus = computed<Focus>(() =>
-    hovered.value ? pinsOf(selection.value) : options.focus.value,
+    hovered.value || state.maps.value !== "chosen" ? pinsOf(selection.value) : options.focus.value,
   );
-  const question = computed(() => {
+  /** Return the request for all maps of a kind. */
+  const ask = (kind: MapKind): HeatQuestion | null => {
     const [of, axes] = [shown.value, options.axes.value];
-    return of && axes && heatQuestion(of.now, of.grid, focus.value, options.series.value, axes);
-  });
+    if (!of || !axes) return null;
+    const { now, by } = of;
+    // Without a word, there is no map of patches on it. Show those of all words.
+    const isOfWords = by.key === null && focus.value.key === null;
+    const { series } = options;
+    const maps = mapsOf(isOfWords ? "words" : kind, now, series.value, context.palette.value);
+    return heatQuestion(now, by, focus.value, maps, axes);
+  };
+  const asked = computed(() => ask(state.maps.value));
+  const question = computed(
+    () => asked.value && { ...asked.value, series: asked.value.series.slice(0, MAX_MAPS) },
+  );
   const { latest: answered } = record.answer(question, (request, ended) =>
     loadHeat(context.source, request, ended),
   );
 
-  const content = computed<PanelContent | null>(() => {
-    const [axes, image] = [options.axes.value, room?.images.value[shown.value?.grid.image ?? -1]];
-    if (!room || !shown.value || !axes || !image) return null;
-    const { now, grid: keyGrid, queryGrid } = shown.value;
+  /** Loaded maps, their request, and the grid and side of their patches. */
+  const loaded = computed(() => {
+    if (!shown.value) return null;
+    const { by } = shown.value;
     const [requested, latest] = [question.value, answered.value];
     // The last loaded weights may belong to an earlier stack or layer. They are not shown then.
     const fits =
       latest?.question.stack === requested?.stack && latest?.question.layer === requested?.layer;
     const { question: of = null, answer: heats = [] } = (fits && latest) || {};
-    const isOfKey = of?.side === "key";
-    const grid = (isOfKey && queryGrid) || keyGrid;
+    const drawn: Side = of?.side === "key" || !by.key ? "query" : "key";
+    return { of, heats, drawn, grid: by[drawn] as PatchGrid };
+  });
+  const ownEnd = computed(() => (loaded.value ? endOf(loaded.value.heats, loaded.value.grid) : 0));
+  const end = context.imageScale?.largest(ownEnd) ?? ownEnd;
+
+  const content = computed<PanelContent | null>(() => {
+    const [axes, image] = [options.axes.value, room?.images.value[shown.value?.grid.image ?? -1]];
+    if (!room || !shown.value || !loaded.value || !axes || !image) return null;
+    const { now, by } = shown.value;
+    const { of, heats, drawn, grid } = loaded.value;
     const palette = context.palette.value;
-    // The second frame is around the patch whose weights are shown: the query or, for the weights
-    // of all queries on one key, the key. The first frame is around the key in `focus`, and is
-    // omitted for the weights on one key. Tokens that are not patches of the grid have no frame.
-    const ownGrid = isOfKey ? keyGrid : queryGrid;
+    const numMaps = asked.value?.series.length ?? 0;
+    // The second frame is around the patch whose weights are shown. The first frame is around the
+    // other patch in `focus`. Tokens that are not patches of the grid have no frame.
     const patchAt = (inGrid: PatchGrid | null, token: number | null): number | null =>
       (inGrid && patchIn(inGrid, token)?.index) ?? null;
+    const isChosen = ({ series: { choice } }: Heat): boolean =>
+      choice !== undefined &&
+      Object.entries(choice).every(([name, value]) => same(state[name as "key"].value, value));
     return {
       ...{ stack: now.stack, axes, question: of, grid, heats, image, palette },
+      chosen: heats.filter(isChosen),
       width: room.panelWidth.value,
-      end: endOf(heats, grid),
+      end: end.value || 1,
       frames: [
+        { patch: patchAt(grid, focus.value[drawn]), stroke: palette.muted, strokeWidth: 1.2 },
         {
-          patch: isOfKey ? null : patchAt(grid, focus.value.key),
-          stroke: palette.muted,
-          strokeWidth: 1.2,
-        },
-        {
-          patch: of?.side ? patchAt(ownGrid, of.token) : null,
+          patch: of?.side ? patchAt(by[of.side], of.token) : null,
           stroke: palette.ink,
           strokeWidth: 1.8,
         },
       ],
-      note: options.note?.value ?? "",
+      note: [
+        numMaps > MAX_MAPS ? `The first ${MAX_MAPS} of ${numMaps} maps are shown.` : "",
+        options.note?.value ?? "",
+      ]
+        .join(" ")
+        .trim(),
     };
   });
   const drawn = computed(() => {
     if (!content.value || !shown.value) return null;
     const { palette, frames } = content.value;
-    const as = shown.value.queryGrid ? "query. You can also choose any other query" : "key";
-    const advice =
-      shown.value.now.token === null
-        ? `Click a patch to choose it as the ${as}.`
+    const { now, by } = shown.value;
+    const as = by.query ? "query. You can also choose any other query" : "key";
+    const ofPatch =
+      now.token === null
+        ? `Click a patch to choose it as the ${by.key ? as : "query"}.`
         : "Click a patch to choose another. Esc clears the choice.";
+    const advice = areSmall(content.value.heats) ? "Click a map to choose it." : ofPatch;
     const patch = hovered.value?.patch ?? null;
     const hover = { patch, stroke: palette.ink, strokeWidth: 1 };
     return panelMarks({ ...content.value, frames: [...frames, hover] }, advice);
   });
 
   /**
-   * Return the query and the key of the weight that is shown at a patch. The query is null if the
-   * weight is a mean over all queries.
+   * Return the query and the key of the weight that is shown at a patch. One of them is null if the
+   * weight is a mean over all queries, or if only the image is shown.
    */
-  const tokensAt = (patch: number): Focus => {
-    const { question: of = null, grid = null } = content.peek() ?? {};
+  const tokensAt = ({ patch, tile }: HoveredPatch): Focus => {
+    const { question: of = null, grid = null, heats = [] } = content.peek() ?? {};
+    const own = of?.side ? (heats[tile]?.series.token ?? of.token) : null;
     const token = grid && patchToken(grid, patch);
-    if (of?.side === "key") return { query: token, key: of.token };
-    return { query: of?.side === "query" ? of.token : null, key: token };
+    if (of?.side === "key" || !shown.peek()?.by.key) return { query: token, key: own };
+    return { query: own, key: token };
   };
   return {
     content,
@@ -212,17 +249,28 @@ export function createImagePanel<S extends RecordState>(
     point: (to: HoveredPatch | null) => {
       if (same(hovered.peek(), to)) return;
       hovered.value = to;
-      options.point(to && { ...tokensAt(to.patch), tile: to.tile });
+      // A small map may be of another layer or token than the view.
+      const isSmall = areSmall(content.peek()?.heats ?? []);
+      options.point(isSmall || !to ? null : { ...tokensAt(to), tile: to.tile });
     },
     picked,
+    grids,
+    /** Kinds of maps among which the reader can choose. */
+    kinds: computed(() => {
+      const { now, by } = shown.value ?? {};
+      return now && (by?.key || now.key !== null) ? mapKinds(now) : [];
+    }),
     shownGrid,
     tokensAt,
-    choose: (patch: number) => {
+    ask: (kind: MapKind) => untracked(() => ask(kind)),
+    choose: ({ patch, tile }: HoveredPatch) => {
       const now = shown.peek();
       if (!now) return;
-      const side = now.queryGrid ? "query" : "key";
-      const token = patchToken(now.queryGrid ?? now.grid, patch);
-      const pin = now.queryGrid ? "token" : "key";
+      const { choice } = content.peek()?.heats[tile]?.series ?? {};
+      if (choice) return assign(state, choice);
+      const side = now.by.query ? "query" : "key";
+      const token = patchToken(now.by.query ?? now.grid, patch);
+      const pin = now.by.query ? "token" : "key";
       const isPinned = state[pin].peek() === token;
       if (!isPinned) options.reveal(side, token);
       assign(state, { [pin]: isPinned ? null : token });
@@ -253,20 +301,20 @@ export function figureWithPanel<S extends RecordState>(
   return { ...figure, title: `${figure.title} ${panel.caption.peek()}`.trim() };
 }
 
-/** Maximum number of images of a figure: 15 rows at 160 mm, with text of 8 points. */
-const MAX_IMAGES = 100;
-
 /** Return why a view has no weights over an image, and what to do. */
 function imageProblem({ record }: Pick<RecordContext, "record">): string {
   const { stacks = [], images = [] } = record.description.peek() ?? {};
   const selection = record.selection.peek();
   if (images.length === 0)
     return "needs an image, and the record has none. Pass a model and inputs with an image, or omit content=.";
-  const isOver = stacks.filter((stack) => (stack.key_tokens ?? stack.query_tokens).grids?.length);
+  const isOver = stacks.filter(
+    ({ query_tokens: queries, key_tokens: keys }) =>
+      gridsOf({ queries, keys: keys ?? queries }).length,
+  );
   if (selection && !isOver.includes(selection.stack)) {
     const names = isOver.map(({ name }) => `stack=${JSON.stringify(name)}`).join(" or ");
     const remedy = names ? `Pass ${names}.` : "Omit content=.";
-    return `needs keys that are patches of an image, and stack=${JSON.stringify(selection.stack.name)} has none. ${remedy}`;
+    return `needs queries or keys that are patches of an image, and stack=${JSON.stringify(selection.stack.name)} has none. ${remedy}`;
   }
   return "needs the weights of one token, because the text is too long for the mean over its queries. Pass token=.";
 }
@@ -288,13 +336,27 @@ export function imageExport<S extends RecordState>(
       const now = panel.content.peek();
       if (!now?.question || now.heats.length === 0)
         throw new FigureError(`content="${of}" ${imageProblem(context)}`);
-      const { question, stack, grid } = now;
+      const { grid } = now;
+      const question = (of === "layers" && panel.ask("layers")) || now.question;
+      const count = question.series.length;
+      if (count > MAX_MAPS)
+        throw new FigureError(
+          `content="layers" would draw ${count} images, more than ${MAX_MAPS}. Pass fewer heads= or ` +
+            "include_layers=.",
+        );
       const width = pictureWidth(context.figure) ?? context.width.peek();
-      const { layers } = of === "layers" ? stack : { layers: [question.layer] };
-      const groups = of === "layers" ? await heatsOfLayers(context, stack, question) : [now.heats];
-      const heats = groups.flat();
-      const content = { ...now, width, heats, end: endOf(heats, grid) };
-      const { marks, ...size } = imageRows(content, groups);
+      const heats =
+        of === "layers" ? await loadHeat(context.source, question, context.ended) : now.heats;
+      const layers = new Set(question.series.map(({ layer }) => layer ?? question.layer));
+      const content = {
+        ...now,
+        question,
+        width,
+        heats,
+        chosen: [],
+        end: of === "layers" ? endOf(heats, grid) || 1 : now.end,
+      };
+      const { marks, ...size } = smallImages(content);
       const { text } = drawnTokens({ ...now, question });
       const heads = [...new Set(heats.flatMap(({ series }) => series.heads))];
       const framed = now.frames.flatMap(({ patch }) =>
@@ -302,49 +364,18 @@ export function imageExport<S extends RecordState>(
       );
       const frames = framed.length > 0 ? ` Framed: ${framed.join(" and ")}.` : "";
       const scale = heatScale(content);
-      const captioned = { ...content, question };
       return viewFigure(context, {
         picture: sceneOf(size, [], marks),
         captions: {
           subtitle: subtitleOf(),
           sentence:
-            `${capital(numbersInWords("layer", layers))}, ${numbersInWords("head", heads)}. ` +
-            (of === "layers" ? layersInWords : heatsInWords)(heats, captioned),
-          coverage: `The image is grey, with less contrast.${frames} ${now.note}`.trim(),
+            `${capital(numbersInWords("layer", [...layers]))}, ${numbersInWords("head", heads)}. ` +
+            heatsInWords(heats, { ...content, question }),
+          coverage:
+            `Below the weights, the image is grey, with less contrast.${frames} ${now.note}`.trim(),
         },
         scales: scale ? [scale] : [],
       });
     },
   };
-}
-
-/**
- * Load the heat maps of all layers of a stack, for each series of a request. If a layer lacks a
- * head, there is no map of this head in this layer.
- */
-async function heatsOfLayers(
-  { source, ended }: Pick<RecordContext, "source" | "ended">,
-  stack: StackDescription,
-  question: HeatQuestion,
-): Promise<Heat[][]> {
-  const { series } = question;
-  const questions = series.map((item) =>
-    stack.layers.flatMap((layer): HeatQuestion[] => {
-      const all = headsOf(stack, layer);
-      const heads = item.heads.filter((head) => all.includes(head));
-      // A name that does not fit above its image is broken after the comma, not before a number.
-      const name = [`layer ${layer}`, ...(series.length > 1 ? [item.name] : [])]
-        .map((part) => part.replaceAll(" ", "\u00a0"))
-        .join(", ");
-      return heads.length > 0 ? [{ ...question, layer, series: [{ ...item, name, heads }] }] : [];
-    }),
-  );
-  const count = questions.flat().length;
-  if (count > MAX_IMAGES)
-    throw new FigureError(
-      `content="layers" would draw ${count} images, more than ${MAX_IMAGES}. Pass fewer heads= or ` +
-        "include_layers=.",
-    );
-  const load = async (one: HeatQuestion): Promise<Heat[]> => loadHeat(source, one, ended);
-  return Promise.all(questions.map(async (of) => (await Promise.all(of.map(load))).flat()));
 }

@@ -81,6 +81,8 @@ export interface RecordContext {
   paneTitle?: ReadonlySignal<string>;
   /** Colour scale that the panes of a frame share. Undefined if the view has its own. */
   scale?: SharedScale;
+  /** Colour scale of the maps over images that the panes share. */
+  imageScale?: SharedScale;
   /**
    * Exported file whose download may be blocked. The frame shows it, so that the reader can save it
    * in another way. null without such a file.

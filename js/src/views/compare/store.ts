@@ -128,6 +128,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const paneHeads = headsOf(context, current);
   const inOneFigure = signal(false);
   const scales = { head: createSharedScale(), matrix: createSharedScale() };
+  const imageScale = createSharedScale();
   const pane = (name: PaneName): ViewContext<CompareState> => {
     const stack = computed(() => stackOf(selection.value, name));
     const paneSelection = computed<Selection | null>(() => {
@@ -155,7 +156,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       paneTitle: title,
       // The panes of the members share a colour scale. The pane of the difference has its own
       // scale, which also has colours for negative numbers.
-      ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
+      ...(name !== "difference" && {
+        scale: scales[state.form.peek()](name),
+        imageScale: imageScale(name),
+      }),
     };
   };
 

@@ -68,7 +68,12 @@ function MatrixPane({ context }: { context: ViewContext<DashboardState> }) {
   return <MatrixView context={context} sentence={sentenceBesideLines} />;
 }
 
-const VIEWS = { model: ModelView, head: HeadView, matrix: MatrixPane };
+/** Head view without the image, which the matrix view shows, because it has room below. */
+function HeadPane({ context }: { context: ViewContext<DashboardState> }) {
+  return <HeadView context={context} withImage={false} />;
+}
+
+const VIEWS = { model: ModelView, head: HeadPane, matrix: MatrixPane };
 
 function Dashboard({ context: whole }: { context: ViewContext<DashboardState> }) {
   const { record } = whole;

@@ -30,12 +30,13 @@ import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 /**
  * Head view. As a part of a dashboard or of a comparison, it has no controls of interventions,
  * because the dashboard or the comparison has them.
+ *
+ * @param withImage whether the view may show the image of the record.
  */
-export function HeadView({ context }: { context: ViewContext<HeadState> }) {
+export function HeadView(props: { context: ViewContext<HeadState>; withImage?: boolean }) {
+  const { context, withImage = true } = props;
   const { state } = context;
-  // In a dashboard, the matrix view shows the image, because there is room below its heat map.
-  const panelled = !context.embedded;
-  const inner = useMemo(() => sharingRoom(context, panelled), []);
+  const inner = useMemo(() => sharingRoom(context, withImage), []);
   const store = useMemo(() => createHeadStore(inner), []);
   const panel = useMemo(() => createHeadImage(inner, store), []);
   const summary = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());

@@ -258,7 +258,8 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
         const drawn = query !== null && key !== null && store.lines.peek()?.series[series];
         store.hoveredLine.value = drawn ? { series, query, key } : null;
         const pins = context.record.selection.peek();
-        const side = pins?.key !== null && pins?.token === null ? "query" : "key";
+        const isOfKey = pins?.key !== null && pins?.token === null;
+        const side = key === null || isOfKey ? "query" : "key";
         const index = side === "query" ? query : key;
         store.hovered.value = index === null ? null : { side, index };
       }),

@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import type { Range, StackDescription } from "../../../src/client/protocol";
 import { type Exclusion, tokenAxis } from "../../../src/ui/axis";
 import { PALETTES } from "../../../src/ui/colors/palette";
-import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
-import { imageRows, panelMarks } from "../../../src/ui/image/marks";
+import { headingOf, heatInWords, mapsInWords, sharesInWords } from "../../../src/ui/image/captions";
+import { panelMarks, smallImages } from "../../../src/ui/image/marks";
 import type { Heat, HeatSeries } from "../../../src/ui/image/state";
 import { sentences, stackOf } from "../../builders";
 import { GRID, imageOf, series, TOKENS } from "../../images";
@@ -45,6 +45,15 @@ sentences({
     question: { ...question, side: null, excluded: [[0, 2]] },
   }),
   "no weight at all": sharesInWords(heatOf([0, 0, 0, 0, 0, 0, 0, 0]), input),
+  "Weights of each word on the image": headingOf({
+    ...input,
+    question: { ...question, series: [series([0], { token: 7 })] },
+  }),
+  "Between 61% (“a”) and 70% (“b”) of the weight is on the image. Largest weight: “b”, “0,2”, 0.300.":
+    mapsInWords(
+      [heatOf(row, { name: "“a”" }), heatOf([0.3, 0, 0.1, 0.3, 0.1, 0.1, 0.1, 0], { name: "“b”" })],
+      input,
+    ),
   // Maxima over heads do not sum to 1, so the sentence names no shares.
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),
 });
@@ -75,12 +84,37 @@ it("up to three images of the panel have its width, and none is higher than 600 
   expect(tall).toMatchObject({ width: 200, height: 600 });
 });
 
+it("small maps are in a row after the image in its own colours, and the chosen one has a frame", () => {
+  const heats = [0, 1].map((layer) => heatOf(row, { choice: { layer } }));
+  const panel = panelMarks({ ...contentOf(1, 400), heats, chosen: heats.slice(1) });
+  const pictures = panel.marks.flatMap((mark) =>
+    mark.kind === "image" && mark.picture ? [mark] : [],
+  );
+  expect(pictures).toHaveLength(3);
+  // Blue is 200 in the image itself, and the maps have its grey.
+  expect(pictures.map(({ pixels }) => pixels[2] === 200)).toEqual([true, false, false]);
+  // The image is no tile: there is nothing to choose.
+  expect(panel.tiles.map(({ x }) => x)).toEqual(pictures.slice(1).map(({ x }) => x));
+  const framed = panel.marks.filter((mark) => mark.kind === "rect" && mark.strokeWidth === 2);
+  expect(framed).toMatchObject([{ x: panel.tiles[1]?.x }]);
+});
+
+it("the image in its own colours is beside the colour scale, or below it in a narrow panel", () => {
+  const photoIn = (width: number) =>
+    panelMarks(contentOf(1, width)).marks.filter(
+      (mark) => mark.kind === "image" && mark.picture,
+    )[1];
+  expect(photoIn(400)).toMatchObject({ x: 400 - 96, width: 96, height: 32 });
+  expect(photoIn(220)).toMatchObject({ x: 0, width: 96, height: 32 });
+});
+
 describe("a figure", () => {
   /** Return the left edge, width and row of each image, for groups of `counts` images. */
   const imagesOf = (counts: number[], width: number) => {
-    const content = contentOf(1, width);
-    const groups = counts.map((count) => contentOf(count, width).heats);
-    const { marks } = imageRows(content, groups);
+    const heats = counts.flatMap((count, row) =>
+      Array.from({ length: count }, () => heatOf([], { row })),
+    );
+    const { marks } = smallImages({ ...contentOf(1, width), heats });
     const images = marks.flatMap((mark) => (mark.kind === "image" && mark.picture ? [mark] : []));
     const tops = [...new Set(images.map(({ y }) => y))].sort((a, b) => a - b);
     return images.map(({ x, y, width: wide }) => ({ x, width: wide, row: tops.indexOf(y) }));

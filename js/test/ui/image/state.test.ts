@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { ReadRequest } from "../../../src/client/protocol";
+import type { ReadRequest, TokenList } from "../../../src/client/protocol";
+import { combineHeads } from "../../../src/client/signs";
 import type { Source } from "../../../src/client/source";
 import { GREY_CONTRAST } from "../../../src/draw/patches";
 import { tokenAxis } from "../../../src/ui/axis";
@@ -11,10 +12,13 @@ import {
   type HeatSeries,
   heatQuestion,
   loadHeat,
+  type MapKind,
+  mapKinds,
+  mapsOf,
 } from "../../../src/ui/image/state";
 import { type Selection, selectionOf } from "../../../src/ui/view/record";
 import { RECORD_DEFAULTS } from "../../defaults";
-import { described, GRID, series, TOKENS } from "../../images";
+import { described, series, TOKENS } from "../../images";
 import { distance, SIGHT } from "../../sight";
 
 /** Return axes that show all tokens. */
@@ -23,23 +27,37 @@ const axesOf = ({ queries, keys }: Selection) => ({
   key: tokenAxis("key", keys, [0, keys.text.length]),
 });
 
+/** Return the first grid of each side. */
+const by = ({ queries, keys }: Selection) => ({
+  query: queries.grids?.[0] ?? null,
+  key: keys.grids?.[0] ?? null,
+});
+
+const text = { text: ["[CLS]", "cat", "hat"], special: [0], sequence: [null, 0, 0] };
+/** A stack whose queries are patches and whose keys are words, as in diffusion models. */
+const ofWords = selectionOf(described(TOKENS, text), RECORD_DEFAULTS);
+
 describe("the request", () => {
   const selection = selectionOf(described(), RECORD_DEFAULTS);
   const ask = (query: number | null, key: number | null, of = selection): HeatQuestion | null =>
-    heatQuestion(of, GRID, { query, key }, [series([0])], axesOf(of));
+    heatQuestion(of, by(of), { query, key }, [series([0])], axesOf(of));
 
   it("is for the query's weights, else those on the key, else the mean over queries", () => {
     expect(ask(3, 5)).toMatchObject({ side: "query", token: 3 });
     expect(ask(null, 5)).toMatchObject({ side: "key", token: 5 });
     expect(ask(null, null)).toMatchObject({ side: null });
     // The queries of this stack are no patches, so an image cannot show their weights on a key.
-    const text = { text: ["a", "b"], special: [], sequence: [0, 0] };
     const cross = selectionOf(described(text, TOKENS), RECORD_DEFAULTS);
-    expect(ask(null, 5, cross)).toMatchObject({ side: null, rows: [0, 2], columns: [0, 8] });
+    expect(ask(null, 5, cross)).toMatchObject({ side: null, rows: [0, 3], columns: [0, 8] });
+  });
+
+  it("is for the weights of patches on a key if only queries are patches", () => {
+    expect(ask(3, 1, ofWords)).toMatchObject({ side: "key", token: 1, columns: [1, 2] });
+    expect(ask(3, null, ofWords)).toBeNull();
   });
 
   it("is absent if a mean needs too many weights", () => {
-    const text = Array.from({ length: 1500 }, (_, i) => `t${i}`);
+    const text = Array.from({ length: 2100 }, (_, i) => `t${i}`);
     const long = { ...TOKENS, text, sequence: text.map(() => 0) };
     const large = selectionOf(described(long), RECORD_DEFAULTS);
     expect(ask(null, null, large)).toBeNull();
@@ -49,28 +67,107 @@ describe("the request", () => {
   it("is for one mean if there are too many heads", () => {
     const many = Array.from({ length: 17 }, (_, head) => series([head]));
     const seriesOf = (all: HeatSeries[]) =>
-      heatQuestion(selection, GRID, { query: 3, key: null }, all, axesOf(selection))?.series;
+      heatQuestion(selection, by(selection), { query: 3, key: null }, all, axesOf(selection))
+        ?.series;
     expect(seriesOf(many.slice(1))).toHaveLength(16);
     const heads = many.map((_, head) => head);
     expect(seriesOf(many)).toMatchObject([{ name: "mean of 17 heads", how: "mean", heads }]);
   });
 });
 
-describe("heat maps", () => {
-  // Source in which the weight of query i on key j in head h is 100 h + 10 i + j.
-  const source = {
-    block: async ({ heads, rows, columns }: ReadRequest) => {
-      const width = columns[1] - columns[0];
-      const length = (rows[1] - rows[0]) * width;
-      const weight = (head: number, i: number): number =>
-        100 * head + 10 * (rows[0] + Math.floor(i / width)) + columns[0] + (i % width);
-      return {
-        matrices: heads.map((head) => Float32Array.from({ length }, (_, i) => weight(head, i))),
-        ...{ rows: rows[1] - rows[0], columns: width, maximum: 1000, error: 0 },
-      };
-    },
-  } as unknown as Source;
+const candidate = (name: string) => ({ id: 0, text: name, probability: 1 });
+const ANSWER: TokenList = {
+  ...TOKENS,
+  predictions: [
+    { query: 5, row: 6, token: candidate("a"), candidates: [] },
+    { query: 6, row: null, token: candidate("b"), candidates: [] },
+  ],
+};
 
+describe("the maps", () => {
+  const together = series([0, 1]);
+  const namesOf = (kind: MapKind, of: Selection, all = [together]) =>
+    mapsOf(kind, of, all, PALETTES.light).map(({ name }) => name.replaceAll("\u00a0", " "));
+  const twoLayers = { layers: [0, 1], heads_per_layer: [2, 2] };
+  const selection = selectionOf(described(ANSWER, null, twoLayers), RECORD_DEFAULTS);
+
+  it("are those of layers, of heads, or of the words of an answer", () => {
+    expect(namesOf("chosen", selection)).toEqual(["mean of 2 heads"]);
+    expect(namesOf("layers", selection)).toEqual(["layer 0", "layer 1"]);
+    expect(namesOf("layers", selection, [series([1]), series([0])])).toEqual([
+      ...["layer 0, head 1", "layer 1, head 1"],
+      ...["layer 0, head 0", "layer 1, head 0"],
+    ]);
+    expect(namesOf("heads", selection)).toEqual(["head 0", "head 1"]);
+    expect(namesOf("words", selection)).toEqual(["“a”", "“b”"]);
+    // Without words, layers or heads to choose from, they are those of the chosen heads.
+    expect(mapKinds(selectionOf(described(), RECORD_DEFAULTS))).not.toContain("words");
+    expect(namesOf("words", selectionOf(described(), RECORD_DEFAULTS))).toEqual([together.name]);
+  });
+
+  it("are those of words that are keys if only queries are patches", () => {
+    const maps = mapsOf("words", ofWords, [together], PALETTES.light);
+    expect(maps.map(({ name, choice }) => [name, choice])).toEqual([
+      ["“cat”", { key: 1 }],
+      ["“hat”", { key: 2 }],
+    ]);
+  });
+
+  it.each<[MapKind, Selection, number, number[]]>([
+    ["heads", selection, 1, [0, 1]],
+    ["words", selection, 1, [0, 1]],
+    ["words", ofWords, 1, [0, 1]],
+    ["layers", selection, 2, [0, 1]],
+  ])("%s need one read for all maps of a layer", async (kind, of, numReads, heads) => {
+    const reads: ReadRequest[] = [];
+    const counting = {
+      block: async (read: ReadRequest) => {
+        reads.push(read);
+        return source.block(read, new AbortController().signal);
+      },
+    } as unknown as Source;
+    const maps = mapsOf(kind, of, [together], PALETTES.light);
+    const question = heatQuestion(of, by(of), { query: 3, key: 1 }, maps, axesOf(of));
+    const heats = await loadHeat(counting, question as HeatQuestion, new AbortController().signal);
+    expect(reads).toHaveLength(numReads);
+    expect(new Set(reads.map(({ layer }) => layer)).size).toBe(numReads);
+    expect(reads[0]?.heads).toEqual(heads);
+    // The kernel combines the heads if all maps are of the same heads.
+    expect(reads[0]?.combine).toBe(kind === "heads" ? "separate" : "mean");
+    expect(heats).toHaveLength(maps.length);
+  });
+
+  it("have the numbers of their own head, layer and word", async () => {
+    const numbersOf = async (kind: MapKind, of: Selection): Promise<(number | undefined)[]> => {
+      const maps = mapsOf(kind, of, [together], PALETTES.light);
+      const question = heatQuestion(of, by(of), { query: 3, key: 1 }, maps, axesOf(of));
+      const heats = await loadHeat(source, question as HeatQuestion, new AbortController().signal);
+      return heats.map(({ values }) => values[2]);
+    };
+    // 1000 for each layer, 100 for each head (50 for the mean), 10 for the query, 1 for the key.
+    expect(await numbersOf("heads", selection)).toEqual([32, 132]);
+    expect(await numbersOf("layers", selection)).toEqual([82, 1082]);
+    expect(await numbersOf("words", selection)).toEqual([102, 112]);
+    expect(await numbersOf("words", ofWords)).toEqual([71, 72]);
+  });
+});
+
+// Source in which the weight of query i on key j in head h of layer l is 1000 l + 100 h + 10 i + j.
+const source = {
+  block: async ({ layer, heads, rows, columns, combine }: ReadRequest) => {
+    const width = columns[1] - columns[0];
+    const length = (rows[1] - rows[0]) * width;
+    const weight = (head: number, i: number): number =>
+      1000 * layer + 100 * head + 10 * (rows[0] + Math.floor(i / width)) + columns[0] + (i % width);
+    const all = heads.map((head) => Float32Array.from({ length }, (_, i) => weight(head, i)));
+    return {
+      matrices: combine === "separate" ? all : [combineHeads(all, combine ?? "mean")],
+      ...{ rows: rows[1] - rows[0], columns: width, maximum: 1000, error: 0 },
+    };
+  },
+} as unknown as Source;
+
+describe("heat maps", () => {
   it.each([
     ["rows of a query", "query", 2, ["120,121,122,123", "70,71,72,73", "120,121,122,123"]],
     ["columns of a key", "key", 3, ["103,113,123", "53,63,73", "103,113,123"]],
