@@ -107,7 +107,7 @@ export function gridsOf({ queries, keys }: Pick<Selection, "queries" | "keys">):
   return keys.grids?.length ? keys.grids : (queries.grids ?? []);
 }
 
-/** Which maps are shown (see `ImageMaps` in Python). */
+/** Kind of the shown maps (see `ImageMaps` in Python). */
 export type MapKind = RecordState["maps"];
 
 /** Head or heads that one heat map shows. `how` says how several heads are combined. */
@@ -123,7 +123,7 @@ export interface HeatSeries {
   token?: number;
   /** Row of maps to which the map belongs. Undefined if all maps are in one row. */
   row?: number;
-  /** What a click on the map chooses. Undefined if a click chooses a patch. */
+  /** Values of traits that a click on the map sets. Undefined if a click chooses a patch. */
   choice?: Partial<Pick<RecordState, "layer" | "heads" | "prediction" | "key">>;
 }
 

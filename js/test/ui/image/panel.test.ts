@@ -93,7 +93,7 @@ it("small maps are in a row after the image in its own colours, and the chosen o
   expect(pictures).toHaveLength(3);
   // Blue is 200 in the image itself, and the maps have its grey.
   expect(pictures.map(({ pixels }) => pixels[2] === 200)).toEqual([true, false, false]);
-  // The image is no tile: there is nothing to choose.
+  // The image is not a tile.
   expect(panel.tiles.map(({ x }) => x)).toEqual(pictures.slice(1).map(({ x }) => x));
   const framed = panel.marks.filter((mark) => mark.kind === "rect" && mark.strokeWidth === 2);
   expect(framed).toMatchObject([{ x: panel.tiles[1]?.x }]);

@@ -137,7 +137,7 @@ describe("the maps", () => {
     expect(heats).toHaveLength(maps.length);
   });
 
-  it("have the numbers of their own head, layer and word", async () => {
+  it("have the numbers of one head, layer or word each", async () => {
     const numbersOf = async (kind: MapKind, of: Selection): Promise<(number | undefined)[]> => {
       const maps = mapsOf(kind, of, [together], PALETTES.light);
       const question = heatQuestion(of, by(of), { query: 3, key: 1 }, maps, axesOf(of));
