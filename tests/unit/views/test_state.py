@@ -48,6 +48,7 @@ def test_the_default_state() -> None:
         "run": "before",
         "pair": "all",
         "order": "number",
+        "maps": "chosen",
         "theme": "auto",
         "controls": "auto",
     }
