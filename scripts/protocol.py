@@ -22,6 +22,7 @@ import traitlets
 
 from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
 from attnviz.atlas.server import ATLAS_REQUESTS
+from attnviz.analysis.measures import SINK_WEIGHT
 from attnviz.atlas.view import AtlasView
 from attnviz.embedding.server.description import CorpusPoints
 from attnviz.embedding.server.plots import PlotOptions
@@ -406,6 +407,9 @@ def traits() -> str:
         "",
         "/** Number of tokens of a default window. */",
         f"export const DEFAULT_WINDOW = {DEFAULT_WINDOW};",
+        "",
+        "/** Mean weight over queries above which a patch is an attention sink. */",
+        f"export const SINK_WEIGHT = {SINK_WEIGHT};",
         "",
     ]
     lines = [line for entry in constants.values() for line in entry]

@@ -331,7 +331,7 @@ def test_words_have_a_map_of_the_patches_that_attend_to_them(
 @pytest.mark.parametrize(
     ("options", "names", "columns"),
     [
-        ({}, ["“red”", "“cat”"], [(0, 1), (0, 2)]),
+        ({}, ["red", "cat"], [(0, 1), (0, 2)]),
         ({"key": "cat"}, ["head 0"], [(0, 2)]),
         ({"key": "cat", "maps": "heads"}, ["head 0", "head 1"], [(0, 2), (1, 2)]),
     ],
@@ -354,6 +354,22 @@ def test_a_figure_of_words_has_the_weights_of_patches_on_them(
     )
     shown = texts(svg)
     assert [name for name in shown if name in names] == names
+
+
+def test_the_joined_tiles_are_open_if_a_small_picture_is_first(show: Show) -> None:
+    small = PatchGrid(image=0, start=0, rows=1, columns=2, name="small")
+    tiles = PatchGrid(image=1, start=2, rows=ROWS, columns=COLUMNS, gap=1)
+    names = [*small.names(), "0,0", "0,1", "0,2", "[newline]", "1,0", "1,1", "1,2", "word"]
+    tokens = av.Tokens(
+        text=tuple(names), special=(False,) * 10, sequence=(0,) * 10, grids=(small, tiles)
+    )
+    layers = {0: StoredWeights(torch.from_numpy(shares(1, 10, 10)))}
+    images = [np.full((20, 40, 3), 90, np.uint8), np.full((40, 60, 3), 160, np.uint8)]
+    stack = av.AttentionStack("self", layers, tokens)
+    record = av.AttentionRecord({"self": stack}, model="tiles", images=images)
+    root = show(av.MatrixView(record, token=9))
+    expect(root.get_by_label("Image", exact=True)).to_have_value("1")
+    says(root, "Weights of “word” on image 1")
 
 
 def test_a_click_on_a_small_map_chooses_its_head(show: Show, page: Page) -> None:

@@ -59,6 +59,9 @@ export const MAX_DEFAULT_HEADS = 4;
 /** Number of tokens of a default window. */
 export const DEFAULT_WINDOW = 64;
 
+/** Mean weight over queries above which a patch is an attention sink. */
+export const SINK_WEIGHT = 0.3;
+
 /**
  * Main roles of the heads of a stack.
  *

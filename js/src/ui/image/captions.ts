@@ -7,6 +7,7 @@
 import type { PatchGrid, StackDescription, TokenList } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
 import { largestOf } from "../../client/signs";
+import { SINK_WEIGHT } from "../../client/traits";
 import { patchOf, patchToken } from "../../draw/patches";
 import { type BySide, type Countable, isCounted, sizeOf } from "../axis";
 import {
@@ -78,6 +79,11 @@ export function sharesInWords(heat: Heat, { grid, axes }: CaptionedHeat): string
   return shares.join(", ");
 }
 
+/** Return the name of a small map in a sentence. Words are quoted. */
+function nameOf({ series: { name, token } }: Heat): string {
+  return token === undefined ? name : quoted(name);
+}
+
 /** Return the tokens over which weights are drawn: keys, or the queries of the weights on one key. */
 export function drawnTokens({ question, axes }: CaptionedHeat): TokenList {
   return axes[question.side === "key" ? "query" : "key"].tokens;
@@ -116,6 +122,22 @@ export function headingOf({ question, grid, stack, axes }: CaptionedHeat): strin
   return `Attention received: the mean ${over}`;
 }
 
+/**
+ * Return the patches that are attention sinks, as indices in the grid, in a mean over queries. As in
+ * `attnviz/analysis/measures.py`, other heat maps have none.
+ */
+export function sinksOf(
+  heat: Heat,
+  {
+    question,
+    grid,
+    stack,
+  }: Pick<CaptionedHeat, "grid" | "stack"> & { question: HeatQuestion | null },
+): number[] {
+  if (question?.side !== null || stack.signed) return [];
+  return [...onGrid(heat, grid).entries()].flatMap(([i, value]) => (value > SINK_WEIGHT ? i : []));
+}
+
 /** Return the caption below one heat map. */
 export function heatInWords(heat: Heat, input: CaptionedHeat): string {
   const quantity = quantityOf(input.stack);
@@ -123,7 +145,9 @@ export function heatInWords(heat: Heat, input: CaptionedHeat): string {
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
   // Maxima over heads do not sum to 1, so the caption has no shares.
   const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, input)}. `;
-  return `${shares}Most on ${strongestInWords(heat, input)}.`;
+  const hasSinks = sinksOf(heat, input).length > 0;
+  const sinks = ` Framed: sinks, patches with a mean weight above ${SINK_WEIGHT}.`;
+  return `${shares}Most on ${strongestInWords(heat, input)}.${hasSinks ? sinks : ""}`;
 }
 
 /** Describe all heat maps over the image for screen readers. */
@@ -153,12 +177,12 @@ export function mapsInWords(heats: readonly Heat[], input: CaptionedHeat): strin
   if (hasShares && heats.length > 1) {
     const ranked = by(shareOf);
     const [least, most] = [ranked[0], ranked.at(-1)].map(
-      (heat) => heat && `${formatShare(shareOf(heat))} (${heat.series.name})`,
+      (heat) => heat && `${formatShare(shareOf(heat))} (${nameOf(heat)})`,
     );
     parts.push(
       `Between ${least} and ${most} of the ${name} is on ${imageName(grid, axes.key.tokens)}`,
     );
   }
-  parts.push(`Largest ${name}: ${largest.series.name}, ${strongestInWords(largest, input)}`);
+  parts.push(`Largest ${name}: ${nameOf(largest)}, ${strongestInWords(largest, input)}`);
   return `${parts.join(". ")}.`;
 }

@@ -14,7 +14,7 @@ import { groupsOf } from "../axis";
 import { type Ink, inkAt, rampOf } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
-import { type CaptionedHeat, headingOf, heatInWords, mapsInWords } from "./captions";
+import { type CaptionedHeat, headingOf, heatInWords, mapsInWords, sinksOf } from "./captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
 interface Frame {
@@ -116,6 +116,9 @@ function tileMarks(content: PanelContent, heat: Heat | null, tile: Area): Mark[]
   return [
     ...marks,
     { kind: "rect", ...tile, ...frame },
+    ...(heat && !areSmall(content.heats) ? sinksOf(heat, content) : []).flatMap((patch) =>
+      frameMarks(content, tile, { patch, stroke: palette.muted, strokeWidth: 1.2 }),
+    ),
     ...frames.flatMap((frame) => frameMarks(content, tile, frame)),
   ];
 }

@@ -8,6 +8,7 @@ import type { PatchGrid, Range, ReadRequest } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
 import { headsOf, type Source, type WeightBlock } from "../../client/source";
+import { tokenText } from "../../draw/marks";
 import { gridTokens } from "../../draw/patches";
 import {
   type Axis,
@@ -21,7 +22,6 @@ import {
 } from "../axis";
 import type { Palette } from "../colors/palette";
 import { queryOf } from "../generated-token/state";
-import { quoted } from "../text/captions";
 import type { RecordState, RecordStore, Selection } from "../view/record";
 import { same } from "../view/state";
 
@@ -182,12 +182,12 @@ export function queryGridOf(
 function wordsOf({ queries, keys, asQuery }: Selection): Partial<HeatSeries>[] {
   if (keys.grids?.length)
     return (queries.predictions ?? []).map((made, prediction) => ({
-      name: quoted(made.token.text),
+      name: tokenText(made.token.text),
       token: queryOf(made, asQuery),
       choice: { prediction },
     }));
   return keys.text.flatMap((text, key) =>
-    keys.special.includes(key) ? [] : [{ name: quoted(text), token: key, choice: { key } }],
+    keys.special.includes(key) ? [] : [{ name: text, token: key, choice: { key } }],
   );
 }
 

@@ -51,9 +51,21 @@ sentences({
   }),
   "Between 61% (“a”) and 70% (“b”) of the weight is on the image. Largest weight: “b”, “0,2”, 0.300.":
     mapsInWords(
-      [heatOf(row, { name: "“a”" }), heatOf([0.3, 0, 0.1, 0.3, 0.1, 0.1, 0.1, 0], { name: "“b”" })],
+      [
+        heatOf(row, { name: "a", token: 1 }),
+        heatOf([0.3, 0, 0.1, 0.3, 0.1, 0.1, 0.1, 0], { name: "b", token: 2 }),
+      ],
       input,
     ),
+  "61% on the image, 30% on “[CLS]”, 9% elsewhere. Most on “0,2”, 0.200.": heatInWords(
+    heatOf(row),
+    { ...input, question: { ...question, side: null } },
+  ),
+  "100% on the image. Most on “0,2”, 0.310. Framed: sinks, patches with a mean weight above 0.3.":
+    heatInWords(heatOf([0, 0.01, 0.1, 0.31, 0.3, 0.1, 0.18, 0]), {
+      ...input,
+      question: { ...question, side: null },
+    }),
   // Maxima over heads do not sum to 1, so the sentence names no shares.
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),
 });

@@ -99,7 +99,7 @@ describe("the maps", () => {
       ...["layer 0, head 0", "layer 1, head 0"],
     ]);
     expect(namesOf("heads", selection)).toEqual(["head 0", "head 1"]);
-    expect(namesOf("words", selection)).toEqual(["“a”", "“b”"]);
+    expect(namesOf("words", selection)).toEqual(["a", "b"]);
     // Without words, layers or heads to choose from, they are those of the chosen heads.
     expect(mapKinds(selectionOf(described(), RECORD_DEFAULTS))).not.toContain("words");
     expect(namesOf("words", selectionOf(described(), RECORD_DEFAULTS))).toEqual([together.name]);
@@ -108,8 +108,8 @@ describe("the maps", () => {
   it("are those of words that are keys if only queries are patches", () => {
     const maps = mapsOf("words", ofWords, [together], PALETTES.light);
     expect(maps.map(({ name, choice }) => [name, choice])).toEqual([
-      ["“cat”", { key: 1 }],
-      ["“hat”", { key: 2 }],
+      ["cat", { key: 1 }],
+      ["hat", { key: 2 }],
     ]);
   });
 
