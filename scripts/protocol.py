@@ -20,9 +20,9 @@ from typing import Any, Literal, get_args, get_origin, is_typeddict
 import msgspec
 import traitlets
 
+from attnviz.analysis.measures import SINK_WEIGHT
 from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
 from attnviz.atlas.server import ATLAS_REQUESTS
-from attnviz.analysis.measures import SINK_WEIGHT
 from attnviz.atlas.view import AtlasView
 from attnviz.embedding.server.description import CorpusPoints
 from attnviz.embedding.server.plots import PlotOptions

@@ -368,7 +368,7 @@ def test_the_joined_tiles_are_open_if_a_small_picture_is_first(show: Show) -> No
     stack = av.AttentionStack("self", layers, tokens)
     record = av.AttentionRecord({"self": stack}, model="tiles", images=images)
     root = show(av.MatrixView(record, token=9))
-    expect(root.get_by_label("Image", exact=True)).to_have_value("1")
+    expect(root.get_by_role("combobox", name="Image")).to_have_value("1")
     says(root, "Weights of “word” on image 1")
 
 

@@ -99,5 +99,4 @@ def test_a_key_alone_opens_a_text_of_other_queries_at_its_start() -> None:
     names = [[f"{side}{i}" for i in range(count)] for side, count in (("q", 200), ("k", 150))]
     record = av.AttentionRecord.from_weights(weights, names[0], key_tokens=names[1])
     view = av.HeadView(record, key=140)
-    assert view.query_window is None
-    assert view.key_window == [86, 150]
+    assert (view.query_window, view.key_window) == (None, [86, 150])
