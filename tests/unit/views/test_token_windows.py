@@ -99,4 +99,5 @@ def test_a_key_alone_opens_a_text_of_other_queries_at_its_start() -> None:
     names = [[f"{side}{i}" for i in range(count)] for side, count in (("q", 200), ("k", 150))]
     record = av.AttentionRecord.from_weights(weights, names[0], key_tokens=names[1])
     view = av.HeadView(record, key=140)
-    assert (view.query_window, view.key_window) == (None, [86, 150])
+    windows = {name: view.state[name] for name in ("query_window", "key_window")}
+    assert windows == {"query_window": None, "key_window": [86, 150]}
