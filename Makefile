@@ -73,7 +73,7 @@ test:
 # A separate environment (.hosts) with programs that show exported pages, for the slow tests.
 .hosts/installed: constraints-hosts.txt | test-environment
 	@$(VENV_PYTHON) -m venv .hosts
-	@.hosts/bin/python -m pip install --quiet --no-deps -r constraints-hosts.txt
+	@.hosts/bin/python -m pip install --quiet --no-compile --no-deps -r constraints-hosts.txt
 	@touch .hosts/installed
 
 browser: test-environment
@@ -124,10 +124,10 @@ processors: test-environment
 # On Linux, torch from PyPI includes CUDA (gigabytes). The CPU build is in PyTorch's package index.
 OLDEST_TORCH := torch==2.6.0$(if $(filter Linux,$(shell uname)),+cpu)
 .oldest/installed: constraints-oldest.txt | test-environment
-	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
-		-r constraints-oldest.txt
-	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
-		"$(OLDEST_TORCH)" 2>/dev/null \
+	@$(VENV_PYTHON) -m pip install --quiet --no-compile --upgrade --no-deps \
+		--target .oldest -r constraints-oldest.txt
+	@$(VENV_PYTHON) -m pip install --quiet --no-compile --upgrade --no-deps \
+		--target .oldest "$(OLDEST_TORCH)" 2>/dev/null \
 		|| echo "$(OLDEST_TORCH) is not in this package index: the torch of .venv takes its place"
 	@touch .oldest/installed
 

@@ -434,7 +434,9 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 def linear_layers() -> Any:
     """Return a model with linear layers, and gates of heads in the other layers."""
-    return tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    kinds = ["linear_attention", "full_attention"]
+    settings = {"num_hidden_layers": len(kinds), "layer_types": kinds}
+    return tiny_model("qwen3_next", "Qwen3NextForCausalLM", settings)
 
 
 def mamba() -> Any:
