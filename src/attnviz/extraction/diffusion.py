@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.extraction.capture.calls import copy_attention, read_attention, with_four_axes
+from attnviz.extraction.capture.calls import read_attention, with_four_axes
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -37,7 +37,7 @@ from attnviz.extraction.capture.forward import run_uncompiled
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.memory import free_memory, in_words
 from attnviz.extraction.capture.trace import FunctionWatch
-from attnviz.extraction.hooks import hook, named_arguments, replace_method
+from attnviz.extraction.hooks import Hooks, named_arguments, replace_method
 from attnviz.extraction.models import name_of
 from attnviz.extraction.modules import modules_of
 from attnviz.extraction.options import CaptureOptions, Steps
@@ -134,14 +134,15 @@ class _PipelineWatch:
             )
         replace_method(self._pipe, "encode_prompt", self._encode, undo)
         replace_method(self._pipe.scheduler, "step", self._end_step, undo)
+        hooks = Hooks(undo)
         for denoiser in denoisers:
             run_uncompiled(modules_of(denoiser), undo)
             replace_method(denoiser, "forward", partial(self._denoise, denoiser), undo)
             for path, module in denoiser.named_modules():
                 if hasattr(module, "processor"):
                     begin = partial(self._begin_module, path)
-                    hook(undo, module.register_forward_pre_hook, begin)
-                    hook(undo, module.register_forward_hook, self._end_module, always_call=True)
+                    hooks.add(module.register_forward_pre_hook, begin)
+                    hooks.add(module.register_forward_hook, self._end_module, always_call=True)
 
     def _encode(self, encode: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with Cleanup() as undo, undo:
@@ -227,7 +228,7 @@ class _PipelineWatch:
         attentions = read_attention(call, self._examples, self._masks, self._check, name=path)
         attention = attentions[self._row]
         if not self._means:
-            (layer[self._step],) = copy_attention([attention], call, self._copier, name=path)
+            layer[self._step] = self._copier.copy(attention)
             return None
         # The mean of weights is not the weight of mean queries and keys.
         rows = slice(0, kind.num_patches)

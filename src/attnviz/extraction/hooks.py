@@ -100,35 +100,45 @@ def attend_fully(model: PreTrainedModel, num_tokens: int, undo: Cleanup) -> None
                 part.set_attention_type("original_full")
 
 
-def hook(
-    undo: Cleanup,
-    register: Callable[..., RemovableHandle],
-    function: Callable[..., Any],
-    **options: bool,
-) -> None:
-    """Register a hook that calls `function` in this thread, until the block of `undo` ends.
+class Hooks:
+    """Hooks of modules that exist until the ``with`` block of `undo` ends.
 
-    `register` is a method of a module, such as ``module.register_forward_hook``, and `options` are
-    further arguments of this method. The hook does nothing in other threads, which may run the same
+    They do nothing in threads other than the one that made this object, which may run the same
     model.
     """
-    thread = threading.get_ident()
 
-    # If this thread adds or removes a hook while another thread runs the model, torch may omit the
-    # last argument of a hook, a dictionary of keyword arguments. Therefore accept any number.
-    def hooked(*arguments: Any) -> Any:
-        return function(*arguments) if threading.get_ident() == thread else None
+    def __init__(self, undo: Cleanup) -> None:
+        self._handles: list[RemovableHandle] = []
+        self._thread = threading.get_ident()
+        undo.add(self._remove)
 
-    handles: list[RemovableHandle] = []
-    undo.add(partial(_remove, handles))
-    # A KeyboardInterrupt cannot come between the end of `register` and `append`, so every
-    # registered hook is removed later.
-    handles.append(register(hooked, **options))
+    def add(
+        self,
+        register: Callable[..., RemovableHandle],
+        function: Callable[..., Any],
+        **options: bool,
+    ) -> None:
+        """Register a hook that calls `function`.
 
+        `register` is a method of a module, such as ``module.register_forward_hook``, and `options`
+        are further arguments of this method.
+        """
+        thread = self._thread
 
-def _remove(handles: Sequence[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()
+        # If this thread adds or removes a hook while another thread runs the model, torch may omit
+        # the last argument of a hook, a dictionary of keyword arguments. Therefore accept any
+        # number.
+        def hooked(*arguments: Any) -> Any:
+            return function(*arguments) if threading.get_ident() == thread else None
+
+        # A KeyboardInterrupt cannot come between the end of `register` and `append`, so every
+        # registered hook is removed later.
+        self._handles.append(register(hooked, **options))
+
+    def _remove(self) -> None:
+        while self._handles:
+            self._handles[-1].remove()
+            self._handles.pop()
 
 
 class ReachedError(BaseException):

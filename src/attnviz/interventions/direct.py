@@ -17,7 +17,7 @@ from torch import nn
 
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.layer_change import ModuleRun, output_by_head
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.interventions.attributed import HeadVectors
 from attnviz.interventions.gradients import vectors_of
 from attnviz.interventions.output_projection import projections_of
@@ -90,7 +90,7 @@ def direct_gradients(
 
     with Cleanup() as undo, undo:
         for module in dict.fromkeys([*leaves, *projections.values()]):
-            hook(undo, module.register_forward_hook, after)
+            Hooks(undo).add(module.register_forward_hook, after)
         outputs = runner.run([Copy()], take)
     module_runs = [module_run for module_run in calls if module_run in added]
     tensors = [calls[module_run].output for module_run in module_runs] + [
@@ -127,7 +127,7 @@ def _last_norm(runner: Runner, leaves: list[nn.Module]) -> tuple[nn.Module, list
 
     with Cleanup() as undo, undo:
         for leaf in leaves:
-            hook(undo, leaf.register_forward_hook, note)
+            Hooks(undo).add(leaf.register_forward_hook, note)
         runner.run([Copy()])
     norms = [index for index, module in enumerate(order) if _is_norm(module)]
     if not norms:

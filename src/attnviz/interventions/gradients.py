@@ -17,7 +17,7 @@ from torch import nn
 
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.layer_change import ModuleRun, output_by_head
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.interventions.attributed import HeadVectors
 from attnviz.interventions.changes import Ablate, StackLayer
 from attnviz.interventions.runner import Copy, Runner
@@ -59,7 +59,7 @@ def followed(model: nn.Module, run: Callable[[], Any]) -> Any:
     with Cleanup() as undo, undo:
         for name, module in model.named_modules():
             if any(word in type(module).__name__ for word in ("Linear", "Conv")):
-                hook(undo, module.register_forward_hook, partial(check, name))
+                Hooks(undo).add(module.register_forward_hook, partial(check, name))
         return run()
 
 

@@ -32,7 +32,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.capture.outputs import HeadOutputs
-from attnviz.extraction.hooks import evaluate, hook
+from attnviz.extraction.hooks import Hooks, evaluate
 from attnviz.extraction.modules import attention_modules, modules_of
 from attnviz.extraction.options import RecordOptions, check_options, read_capture_options
 from attnviz.interventions.example import Example, answering_stack
@@ -578,7 +578,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
         complete = model(**arguments).past_key_values
         for module in modules.values():
             undo.add(partial(module.__dict__.pop, _MASKED, None))
-            hook(undo, module.register_forward_pre_hook, add_arguments, with_kwargs=True)
+            Hooks(undo).add(module.register_forward_pre_hook, add_arguments, with_kwargs=True)
         with manager, warnings.catch_warnings():
             # transformers warns because the cache is passed under both names.
             warnings.filterwarnings("ignore", ".*`past_key_values`", FutureWarning)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.utils.cleanup import Cleanup
 
 # Multiple of the root mean square of the changes in perturbed runs that is the noise of an effect.
@@ -47,7 +47,7 @@ def perturb(model: nn.Module, undo: Cleanup) -> None:
     """
     perturbation = _Perturbation()
     for module in model.modules():
-        hook(undo, module.register_forward_hook, perturbation.of_module)
+        Hooks(undo).add(module.register_forward_hook, perturbation.of_module)
 
 
 class _Perturbation:

@@ -22,7 +22,7 @@ from torch.nn import functional
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.capture.trace import FunctionMode
 from attnviz.extraction.families import IndexerBlocks, indexer_blocks
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks, SummaryRanks
 from attnviz.utils.cleanup import Cleanup
 
@@ -128,8 +128,8 @@ def report_indexers(indexers: Sequence[nn.Module], sink: IndexerSink, undo: Clea
 
     undo.add(end)
     for module in indexers:
-        hook(undo, module.register_forward_pre_hook, before)
-        hook(undo, module.register_forward_hook, after, always_call=True)
+        Hooks(undo).add(module.register_forward_pre_hook, before)
+        Hooks(undo).add(module.register_forward_hook, after, always_call=True)
 
 
 def read_ranks(

@@ -22,7 +22,7 @@ from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.capture.sparse import SparseCall
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.record.attention import (
     LayerAttention,
     QueryKeyAttention,
@@ -278,7 +278,7 @@ class Changer:
                 continue
             if projection not in self._hooked:
                 self._hooked.add(projection)
-                hook(self._undo, projection.register_forward_pre_hook, self._replace)
+                Hooks(self._undo).add(projection.register_forward_pre_hook, self._replace)
             self._waiting[projection] = call, changes
 
     def _replace(self, projection: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -29,7 +29,7 @@ from torch.nn import functional
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
 from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
@@ -125,8 +125,8 @@ def _hook_lightning(lightning: Any, undo: Cleanup) -> None:
             output = args[0].unflatten(-1, (heads, -1))
             sink("lightning attention", {"vectors": vectors, "rates": rates}, output)
 
-    hook(undo, lightning.qkv_proj.register_forward_hook, keep)
-    hook(undo, lightning.norm.register_forward_pre_hook, report)
+    Hooks(undo).add(lightning.qkv_proj.register_forward_hook, keep)
+    Hooks(undo).add(lightning.norm.register_forward_pre_hook, report)
 
 
 def globals_of(module: nn.Module) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.families import NORM_CLASS
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.extraction.modules import plain_numbers
 from attnviz.utils.cleanup import Cleanup
 
@@ -90,9 +90,9 @@ class FollowedOutputs(Generic[_Kept]):
         ]
         self._is_watching = True
         undo.add(self._stop)
-        hook(undo, self._model.register_forward_pre_hook, self._begin)
+        Hooks(undo).add(self._model.register_forward_pre_hook, self._begin)
         for module in projections_and_norms:
-            hook(undo, module.register_forward_pre_hook, self._look)
+            Hooks(undo).add(module.register_forward_pre_hook, self._look)
 
     def _stop(self) -> None:
         # Do not keep the tensors of a call in memory.
@@ -224,7 +224,7 @@ class HeadOutputs(FollowedOutputs[_KeptOutputs]):
         """
         if self._vectors or self._model not in _ungated:
             super().watch(undo)
-            hook(undo, self._model.register_forward_hook, self._end)
+            Hooks(undo).add(self._model.register_forward_hook, self._end)
 
     def _end(self, *_: Any) -> None:
         if self._all_plain and self._waiting is None:

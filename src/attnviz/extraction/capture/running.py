@@ -18,7 +18,7 @@ from attnviz.extraction.capture.layer_change import ModuleRun
 from attnviz.extraction.capture.sparse import report_sparse
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.families import OVER_LAYERS, sparse_kind
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
 
@@ -85,10 +85,11 @@ class RunningModules:
         running module ends.
         """
         self._running.clear()
+        hooks = Hooks(undo)
         for entry in self._modules:
             begin, end = partial(self._begin, entry, begun), partial(self._end, entry, ended)
-            hook(undo, entry.module.register_forward_pre_hook, begin, with_kwargs=True)
-            hook(undo, entry.module.register_forward_hook, end, always_call=True)
+            hooks.add(entry.module.register_forward_pre_hook, begin, with_kwargs=True)
+            hooks.add(entry.module.register_forward_hook, end, always_call=True)
         if any(map(self.is_traced, self._modules)):
             FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
         sparse = [

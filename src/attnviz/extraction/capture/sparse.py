@@ -35,7 +35,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.families import sparse_kind
-from attnviz.extraction.hooks import hook, named_arguments
+from attnviz.extraction.hooks import Hooks, named_arguments
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
@@ -192,15 +192,15 @@ def report_sparse(modules: Sequence[nn.Module], sink: Sink, undo: Cleanup) -> No
         sink(read(module, tensors.pop(module), hooked[-1]))
 
     for module in modules:
-        hook(undo, module.register_forward_pre_hook, begin, with_kwargs=True)
+        Hooks(undo).add(module.register_forward_pre_hook, begin, with_kwargs=True)
         last: Any = getattr(module, "o", None)
         for name, projection in module.named_children():
             if projection is not last:
-                hook(undo, projection.register_forward_hook, partial(keep, module, name))
+                Hooks(undo).add(projection.register_forward_hook, partial(keep, module, name))
         # With `prepend`, the call is reported before other hooks read the output or record that the
         # run of the module has ended.
         ended = module.register_forward_hook if last is None else last.register_forward_pre_hook
-        hook(undo, ended, partial(report, module), prepend=True)
+        Hooks(undo).add(ended, partial(report, module), prepend=True)
 
 
 def _by_head(vectors: torch.Tensor, heads: int) -> torch.Tensor:

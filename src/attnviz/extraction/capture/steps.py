@@ -26,7 +26,7 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import CACHES
-from attnviz.extraction.hooks import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.extraction.modules import scan_modules
 from attnviz.record.attention import StoredAttention
 from attnviz.utils.cleanup import Cleanup
@@ -87,7 +87,7 @@ class ChangedSteps:
         """Change attention in this thread until the ``with`` block of `undo` ends."""
         self._changer = Changer(undo)
         register = self._model.register_forward_pre_hook
-        hook(undo, register, self._begin_step, with_kwargs=True)
+        Hooks(undo).add(register, self._begin_step, with_kwargs=True)
         self._running.watch(self._receive, undo, edit=self._edit_weights)
 
     def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
