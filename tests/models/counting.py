@@ -1,4 +1,4 @@
-"""`LiveTensors` counts the bytes of the tensors that operations create."""
+"""`LiveTensors` counts the bytes of tensors that operations create, `Operations` the operations."""
 
 from __future__ import annotations
 
@@ -54,6 +54,26 @@ class LiveTensors(TorchDispatchMode):
 
     def _gone(self, key: int) -> None:
         self._alive -= self._sizes.pop(key, 0)
+
+
+class Operations(TorchDispatchMode):
+    """Counter of the operations of torch in a `with` block, without those inside of others."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.count = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run an operation and count it."""
+        del types
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:

@@ -290,9 +290,9 @@ class StoredAttention(LayerAttention):
     def parts(self) -> dict[str, torch.Tensor]:
         """Tensors that the layer stores, by the name of their attribute."""
         return {
-            field.name: value
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
+            name: value
+            for name in self.__dataclass_fields__
+            if isinstance(value := getattr(self, name), torch.Tensor)
         }
 
     @abstractmethod

@@ -7,24 +7,17 @@ image encoders attend in windows: each window of patches is then an example of t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import torch
 
 from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_gate
-from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.linear import RuleCall, read_linear
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.extraction.capture.sparse import SparseCall
-from attnviz.record.attention import (
-    ComputedAttention,
-    QueryKeyAttention,
-    StoredAttention,
-    StoredWeights,
-)
+from attnviz.record.attention import QueryKeyAttention, StoredAttention, StoredWeights
 from attnviz.record.masks import Bias, Mask
 from attnviz.utils.arrays import moved
 
@@ -81,41 +74,6 @@ def _map_tensors(
     )
 
 
-def copy_attention(
-    attentions: Sequence[StoredAttention],
-    call: AttentionCall,
-    copier: Copier,
-    *,
-    name: str,
-    windows: bool = False,
-) -> list[StoredAttention]:
-    """Copy the attention of each example of a call, or of each window if `windows` is True.
-
-    `attentions` is the result of `read_attention` for `call`. `name` is the path of the module.
-
-    Raise ValueError if the attention has numbers that are not finite, or queries or keys that are
-    too large for the dtype of the copies. On a device, `Postponed.finish` of the copier raises it.
-    Raise OSError if writing a copy fails.
-    """
-    kind = type(call.module).__name__
-
-    def read(flags: Iterable[float]) -> None:
-        if not all(flags):
-            raise ValueError(
-                f"model: the queries or keys of {name} ({kind}) contain NaN or infinity. Check its "
-                "weights and its dtype."
-            )
-
-    tensors = _unchecked(attentions, call)
-    read(_is_finite(tensor) for tensor in tensors if tensor.device.type == "cpu")
-    if flags := [_finite_flag(tensor) for tensor in tensors if tensor.device.type != "cpu"]:
-        copier.postponed.check(torch.stack(flags), read)
-    # Copies of windows stay in memory even if the copier writes to folders on disk, because the
-    # windows of an example are joined to one attention after the forward.
-    slots = [None if windows else (index, name) for index in range(len(attentions))]
-    return [copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)]
-
-
 def read_attention(
     call: AttentionCall,
     unpadded: Sequence[Positions],
@@ -137,12 +95,19 @@ def read_attention(
     call is compared with an output computed from them, perhaps later (see
     `SelfCheck.compare_output`). Raise NotImplementedError if the outputs differ, or if the mask or
     the sinks (learned logits that take a share of each row) cannot be read. Raise ValueError if a
-    compared output contains NaN.
+    compared output contains NaN, or if queries, keys or weights contain NaN or infinity.
     """
     if isinstance(call, RuleCall):
         return read_linear(call, unpadded, name)
+    kind = f"{name} ({type(call.module).__name__})"
+
+    def known_weights() -> list[StoredWeights]:
+        weights = _known_weights(call, unpadded)
+        check.require_finite([layer.weights for layer in weights], kind)
+        return weights
+
     if call.query is None or call.key is None:
-        return _known_weights(call, unpadded)
+        return known_weights()
     masks_and_biases: list[tuple[Mask | None, Bias | None]]
     try:
         if isinstance(call, SparseCall):
@@ -152,8 +117,10 @@ def read_attention(
     except NotImplementedError:
         if call.weights is None:
             raise
-        return _known_weights(call, unpadded)
-    sinks = None if uses_sink_as_gate(call.module) else sinks_of(call)
+        return known_weights()
+    sinks = sinks_of(call)
+    if sinks is not None and uses_sink_as_gate(call.module):
+        sinks = None
     attentions = [
         QueryKeyAttention(
             queries=without_padding(call.query, index, positions.queries),
@@ -168,49 +135,20 @@ def read_attention(
             zip(unpadded, masks_and_biases, strict=True)
         )
     ]
+    is_compared = False
     if isinstance(call, SparseCall):
         call.compare(check, attentions, unpadded, name)
     elif call.weights is None:
-        check.compare_output(call, attentions, unpadded, name)
+        is_compared = check.compare_output(call, attentions, unpadded, name)
     elif not check.agrees_with_weights(call, attentions, unpadded):
         # The queries and keys that were observed in the module's own code do not give its weights,
         # so use the weights.
-        return _known_weights(call, unpadded)
+        return known_weights()
+    if not is_compared:
+        check.require_finite(
+            [part for layer in attentions for part in (layer.queries, layer.keys)], kind
+        )
     return attentions
-
-
-def _unchecked(attentions: Sequence[StoredAttention], call: AttentionCall) -> list[torch.Tensor]:
-    """Return the tensors of the attentions whose numbers may not be finite."""
-    # First test the tensors of the whole batch, which is fast. Test each example only if they have
-    # NaN or infinity, which may be in padding. `read_linear` has already tested linear layers.
-    tested: tuple[type[StoredAttention], ...] = (ComputedAttention,)
-    if len(attentions) > 1 and all(
-        tensor is not None and tensor.device.type == "cpu" and _is_finite(tensor)
-        for tensor in (call.query, call.key)
-    ):
-        tested += (QueryKeyAttention,)
-    return [
-        tensor
-        for attention in attentions
-        if not isinstance(attention, tested)
-        for name, tensor in attention.parts.items()
-        if name != "sinks" and tensor.numel()
-    ]
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all numbers of a tensor on the CPU are finite."""
-    # A finite sum shows this, and is faster than a test of each number. Only if the sum is not
-    # finite, test each number: the sum may have overflowed.
-    tensor = tensor.detach()
-    is_short = tensor.dtype.itemsize < 4
-    total = tensor.sum(dtype=torch.float32) if is_short else tensor.sum()
-    return math.isfinite(total) or bool(torch.isfinite(tensor).all())
-
-
-def _finite_flag(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a flag on a device, without waiting and without a temporary tensor of this size."""
-    return torch.stack(torch.aminmax(tensor.detach())).isfinite().all()
 
 
 def _known_weights(call: AttentionCall, unpadded: Sequence[Positions]) -> list[StoredWeights]:

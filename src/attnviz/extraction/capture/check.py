@@ -27,7 +27,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import torch
 from torch import nn
@@ -71,9 +71,9 @@ _MAX_ENTRIES_AT_ONCE = 1 << 17
 #    is the size of a product q k^T of vectors of random directions. Rounding q and k makes an error
 #    of this size times u, even if the sum is almost 0.
 #
-# The code adds two details to the first inequality (`_output_error`, `_compare`). If u |l| is not
-# small, the effect of an error of the logits grows exponentially. Outputs close to 0 are rounded to
-# multiples of the smallest number of their dtype.
+# The code adds two details to the first inequality (`_limit_of_values`, `_compare`). If u |l| is
+# not small, the effect of an error of the logits grows exponentially. Outputs close to 0 are
+# rounded to multiples of the smallest number of their dtype.
 #
 # With the simulated kernels of `tests/models/test_arithmetic.py` (TF32, fused softmax, sums in
 # float16), the largest c was 0.8. If the logits are large, the right-hand sides are large, so small
@@ -112,8 +112,6 @@ class _Sample:
         compared.
     sinks : Tensor or None
         Logits of the sinks, (heads,), or None if the heads have none.
-    unit : float
-        Relative rounding error of the call (`_rounding_unit`).
     name : str
         Path of the module, with its class and its attention function, for errors.
     """
@@ -123,7 +121,6 @@ class _Sample:
     actual: torch.Tensor
     values: torch.Tensor | None
     sinks: torch.Tensor | None
-    unit: float
     name: str
 
     @property
@@ -137,7 +134,6 @@ class _Sample:
             attention.scale,
             attention.softcap,
             self.sinks is None,
-            self.unit,
             *((x.shape, x.dtype, x.device) for x in tensors if x is not None),
         )
 
@@ -184,28 +180,38 @@ class SelfCheck:
         attentions: Sequence[QueryKeyAttention],
         unpadded: Sequence[Positions],
         name: str,
-    ) -> None:
+    ) -> bool:
         """Compare the call's output, if it is known, with outputs computed from `attentions`.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. The
-        comparison is postponed to the next call of `compare_samples` or `finish`.
+        comparison is postponed to the next call of `compare_samples` or `finish`, which also tests
+        whether all queries and keys are finite. Return whether the output is known.
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
         if foreign is not None:
             self.foreign[foreign] = output is not None and self.foreign.get(foreign, True)
         if output is None or call.value is None:
-            return
+            return False
         kind = f"{name} ({type(call.module).__name__}, implementation {call.implementation!r})"
-        for sample in self._samples_of(call, attentions, unpadded, output.transpose(1, 2), kind):
-            self._samples.append(sample)
+        self._samples += self._samples_of(
+            call, attentions, unpadded, output.transpose(1, 2), kind, all_rows=foreign is not None
+        )
+        return True
+
+    def require_finite(self, tensors: Iterable[torch.Tensor], name: str) -> None:
+        """Raise ValueError, now or in `finish`, if numbers of a module are NaN or infinite."""
+        flags = [_are_finite(tensor[None]) for tensor in tensors if tensor.numel()]
+        if flags:
+            self.postponed.check(torch.cat(flags), partial(_check_finite, [name] * len(flags)))
 
     def finish(self) -> None:
         """Complete the comparisons, and everything else that was postponed.
 
         Raise NotImplementedError if a difference is larger than rounding can cause. Possible causes
         are a mask that the model ignores, a gate, and a term of the logits in an unknown keyword
-        argument. Raise ValueError if a compared output contains NaN.
+        argument. Raise ValueError if a compared output contains NaN, or if queries or keys contain
+        NaN or infinity.
         """
         self.compare_samples()
         self.postponed.finish()
@@ -214,12 +220,14 @@ class SelfCheck:
         """Compare the collected samples. `finish` reads the differences on a device."""
         samples, self._samples = self._samples, []
         for group in _groups(samples):
-            ratios, errors = _compare(group)
+            ratios, errors, are_finite = _compare(group)
             with torch.no_grad():
                 of_heads = _length(ratios).div_(math.sqrt(ratios.shape[-1]))
                 largest = torch.stack([ratios.amax(), of_heads.amax()])
             # The samples hold queries and keys, which the model needs no longer.
             rows = [(sample.name, sample.rows) for sample in group]
+            names = [name for name, _ in rows]
+            self.postponed.check(are_finite, partial(_check_finite, names))
             self.postponed.check(largest, partial(_check_errors, rows, ratios, errors))
 
     def agrees_with_weights(
@@ -237,7 +245,8 @@ class SelfCheck:
         expected = (call.num_heads, call.num_queries, call.num_keys)
         if weights is None or tuple(weights.shape[1:]) != expected:
             return False
-        samples = self._samples_of(call, attentions, unpadded, weights, "")
+        foreign = foreign_name(call) is not None
+        samples = self._samples_of(call, attentions, unpadded, weights, "", all_rows=foreign)
         return all(
             float(_compare(group)[0].amax()) <= _MAX_WEIGHT_ERROR for group in _groups(samples)
         )
@@ -249,14 +258,17 @@ class SelfCheck:
         unpadded: Sequence[Positions],
         own: torch.Tensor,
         name: str,
+        *,
+        all_rows: bool,
     ) -> Iterator[_Sample]:
         """Choose the rows to compare in each example. Skip examples without queries or keys.
 
-        `own` are the model's own weights or outputs: (examples, heads, queries, ...).
+        `own` are the model's own weights or outputs: (examples, heads, queries, ...). `all_rows` is
+        whether to choose all rows, unless they have more than `_MAX_FOREIGN_ENTRIES` weights.
         """
-        unit, sinks, num_examples = _rounding_unit(call), sinks_of(call), len(attentions)
+        sinks, num_examples = sinks_of(call), len(attentions)
         max_rows = max(_ROWS // num_examples, min(_ROWS, _MIN_ROWS_OF_EXAMPLE))
-        if foreign_name(call):
+        if all_rows:
             entries_of_rows = max(1, num_examples * call.num_heads * call.num_keys)
             max_rows = max(max_rows, _MAX_FOREIGN_ENTRIES // entries_of_rows)
         for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
@@ -270,7 +282,7 @@ class SelfCheck:
                 values = without_padding(call.value, index, positions.keys)
             elif positions.keys is not None:
                 actual = actual[..., moved(positions.keys, actual.device)]
-            yield _Sample(attention, rows, actual, values, sinks, unit, name)
+            yield _Sample(attention, rows, actual, values, sinks, name)
 
 
 @lru_cache(maxsize=64)
@@ -305,10 +317,12 @@ def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
     return groups.values()
 
 
-def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compare samples with equal shapes and settings (see `_Sample.kind`).
 
-    Return the relative and the absolute error of each row. Both tensors are (samples, heads, rows).
+    Return the relative and the absolute error of each row, (samples, heads, rows), and whether all
+    queries and keys of each sample are finite, (samples,).
+
     The absolute error of a row is the length of the difference between the computed and the model's
     output vector. If weights are compared, it is the largest absolute difference of a weight. The
     relative error is the absolute error divided by the error that rounding may cause (the
@@ -316,23 +330,25 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     the row has no allowed keys.
     """
     first = samples[0]
-    attention, rows, unit = first.attention, first.rows, first.unit
+    attention, rows, unit = first.attention, first.rows, _rounding_unit(first)
     device = attention.queries.device.type
     # Disabling autocast takes as long as several operations on small tensors, so do this only if it
     # is enabled.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
     with torch.no_grad(), autocast:
-        queries = _stacked([sample.attention.queries for sample in samples])
-        keys = _stacked([sample.attention.keys for sample in samples])
-        values = _stacked([sample.values for sample in samples])
-        sinks = _stacked([sample.sinks for sample in samples])
+        tensors = [
+            (sample.attention.queries, sample.attention.keys, sample.values, sample.sinks)
+            for sample in samples
+        ]
+        queries, keys, values, sinks = map(_stacked, zip(*tensors, strict=True))
         actual = _stacked([sample.actual for sample in samples])
         if queries is None or keys is None or actual is None:
             raise TypeError("a call without queries, keys and outputs cannot be compared")
+        are_finite = _are_finite(queries) & _are_finite(keys)
         if rows.shape[1] < attention.num_queries:
             queries = _rows_of(queries, rows)
-        lengths = _lengths(queries, keys, attention.scale)
+        lengths = cache(partial(_lengths, queries, keys, attention.scale))
         ratios = torch.empty(actual.shape[:3], device=actual.device)
         errors = torch.empty_like(ratios)
         for own_heads, own_rows in first.parts(len(samples)):
@@ -347,61 +363,56 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
             top = logits.amax(dim=-1, keepdim=True)
             # If a row has no allowed keys, these are NaN.
             exponentials = exp_in_place(logits.sub_(top))
-            sink_term = None
+            total = exponentials.sum(dim=-1, keepdim=True)
             if sinks is not None:
                 own_sinks = sinks[:, own_heads, None, None].to(top.device, torch.float32)
-                sink_term = torch.exp(own_sinks - top)
-            size = torch.maximum(top.abs(), lengths[:, own_heads, own_rows])
-            size += math.log(attention.num_keys + 1)
+                total += torch.exp(own_sinks - top)
             rows_of_model = actual[:, own_heads, own_rows].float()
+            own_values = None
             if values is None:
-                weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
-                error = (weights - rows_of_model).abs().amax(dim=-1, keepdim=True)
-                limit = unit * (1 + size)
+                error = (exponentials.div_(total) - rows_of_model).abs().amax(dim=-1, keepdim=True)
+                limit = error.new_full((), unit)
             else:
-                own_values = _of_heads(values, own_heads, attention.num_heads)
-                error, limit = _output_error(
-                    exponentials, sink_term, own_values, rows_of_model, size, unit=unit
-                )
-                limit += 4 * _smallest(actual.dtype) * math.sqrt(values.shape[-1])
+                # The values of masked keys may be infinite, and 0 times infinity would be NaN.
+                own_values = _of_heads(values, own_heads, attention.num_heads).float()
+                own_values = own_values.nan_to_num(0.0, 0.0, 0.0)
+                expected = _times(exponentials, own_values).div_(total)
+                error = _length(rows_of_model - expected)
+                limit = _length(rows_of_model).mul_(unit)
+            # Almost all errors are less than this first term of the limit. Then the other terms are
+            # not needed. On a device, they take less time than waiting for this answer.
+            if device != "cpu" or not bool((error < limit).all()):
+                size = torch.maximum(top.abs(), lengths()[:, own_heads, own_rows])
+                size += math.log(attention.num_keys + 1)
+                if own_values is None:
+                    limit = limit + unit * size
+                else:
+                    squares = own_values.square().sum(dim=-1, keepdim=True)
+                    mean_square = _times(exponentials, squares).div_(total)
+                    limit += _limit_of_values(_length(expected), mean_square, size, unit)
+                    limit += 4 * _smallest(actual.dtype) * math.sqrt(own_values.shape[-1])
             errors[:, own_heads, own_rows] = error[..., 0]
             # The softmax of a row without allowed keys is not defined.
             ratio = (error / limit).masked_fill_(top.isneginf(), 0.0)
             ratios[:, own_heads, own_rows] = ratio[..., 0]
-    return ratios, errors
+    return ratios, errors, are_finite
 
 
-def _output_error(
-    exponentials: torch.Tensor,
-    sink_term: torch.Tensor | None,
-    values: torch.Tensor,
-    actual: torch.Tensor,
-    size: torch.Tensor,
-    *,
-    unit: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the absolute error of each row of outputs, and the limit of this error for c = 1.
+def _limit_of_values(
+    length: torch.Tensor, mean_square: torch.Tensor, size: torch.Tensor, unit: float
+) -> torch.Tensor:
+    """Return the terms with values in the first inequality above `_MAX_ROW_ERROR`, for c = 1.
 
-    The limit is the right-hand side of the first inequality above `_MAX_ROW_ERROR`, where `size` is
-    |l| of each row, and `unit` is u. The weights of a row are its `exponentials`, divided by their
-    sum plus `sink_term`.
+    `length` is the length of each computed output vector, `mean_square` the mean square of the
+    values, and `size` is |l|.
     """
-    # The values of masked keys may be infinite, and 0 times infinity would be NaN.
-    values = values.float().nan_to_num(0.0, 0.0, 0.0)
-    squares, ones = values.square().sum(dim=-1, keepdim=True), torch.ones_like(values[..., :1])
-    sums = _times(exponentials, torch.cat([values, squares, ones], dim=-1))
-    total = sums[..., -1:] if sink_term is None else sums[..., -1:] + sink_term
-    sums = sums / total
-    expected, mean_square = sums[..., :-2], sums[..., -2:-1]
     # Let e = unit * size. If a logit has the error c * e, its weight has the relative error
     # exp(c * e) - 1. `growth` is this relative error for c = `_MAX_ROW_ERROR`.
     growth = (_MAX_ROW_ERROR * unit * size).clamp_max_(60.0).expm1_()
-    length = _length(expected)
     variance = torch.addcmul(mean_square, length, length, value=-1)
     deviation = torch.maximum(variance, 1e-12 * mean_square).sqrt_()
-    limit = (_length(actual) + mean_square.sqrt()).mul_(unit)
-    limit.addcmul_(growth, deviation, value=1 / _MAX_ROW_ERROR)
-    return _length(actual - expected), limit
+    limit = mean_square.sqrt().mul_(unit)
+    return limit.addcmul_(growth, deviation, value=1 / _MAX_ROW_ERROR)
 
 
 def _lengths(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
@@ -417,6 +428,20 @@ def _lengths(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.T
     by_key_head = of_queries.unflatten(1, (keys.shape[1], -1))
     sizes: torch.Tensor = by_key_head * longest[..., None, None, None]
     return sizes.flatten(1, 2).float()
+
+
+def _are_finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Return whether all numbers of each entry of the first axis are finite, (entries,)."""
+    tensor = tensor.detach().flatten(1)
+    if tensor.device.type != "cpu":
+        # This needs no temporary tensor of this size.
+        return torch.stack(torch.aminmax(tensor, dim=1)).isfinite().all(dim=0)
+    # A finite sum shows this, and is faster than a test of each number. Only if the sum is not
+    # finite, test each number: the sum may have overflowed.
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    if math.isfinite(total):
+        return torch.ones(len(tensor), dtype=torch.bool)
+    return tensor.isfinite().all(dim=1)
 
 
 def _length(vectors: torch.Tensor) -> torch.Tensor:
@@ -518,19 +543,16 @@ def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     return output.reshape(shape) if output.numel() == math.prod(shape) else None
 
 
-def _rounding_unit(call: AttentionCall) -> float:
-    """Return the relative rounding error of the least precise computation in a call.
+def _rounding_unit(sample: _Sample) -> float:
+    """Return the relative rounding error of the least precise computation in the call of a sample.
 
     A call computes in the dtypes of its tensors, in the dtype of autocast, and in float32, with
     `_ROUNDINGS_PER_SUM` roundings. Torch may multiply float32 matrices less precisely.
     """
-    tensors = [
-        tensor
-        for tensor in (call.query, call.key, call.value, call.output, call.weights)
-        if isinstance(tensor, torch.Tensor)
-    ]
-    dtypes = {tensor.dtype for tensor in tensors}
-    device = tensors[0].device.type if tensors else "cpu"
+    attention = sample.attention
+    tensors = (attention.queries, attention.keys, sample.values, sample.actual)
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    device = attention.queries.device.type
     if torch.is_autocast_enabled(device):
         dtypes.add(torch.get_autocast_dtype(device))
     return _unit_of(frozenset(dtypes), device, torch.get_float32_matmul_precision())
@@ -552,6 +574,14 @@ def _unit_of(dtypes: frozenset[torch.dtype], device: str, allowed: str) -> float
     precision = "high" if device != "cpu" else "highest"
     bits = {"highest": 0.0, "high": 2**-11, "medium": 2**-8}
     return max(unit, bits[precision], bits.get(allowed, 0.0))
+
+
+def _check_finite(names: Sequence[str], flags: Sequence[float]) -> None:
+    if not all(flags):
+        raise ValueError(
+            f"model: the queries or keys of {names[flags.index(0)]} contain NaN or infinity. Check "
+            "its weights and its dtype."
+        )
 
 
 def _check_errors(

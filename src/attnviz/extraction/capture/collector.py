@@ -9,6 +9,7 @@ the texts or images of its batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from attnviz.extraction.capture.calls import copy_attention, read_attention, with_four_axes
+from attnviz.extraction.capture.calls import read_attention, with_four_axes
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -89,9 +90,10 @@ class Run:
         Stack of the module, such as ``"self"`` or ``"vision"``.
     turn : int
         Number of earlier runs of the same module.
-    num_tokens : set of int
-        Possible numbers of tokens per example in the input of the module. There may be several,
-        because the order of the axes of the input is not known. Empty if none is known.
+    input_shape : tuple of int
+        Shape of the input of the module. Empty if it is not known.
+    batch_sizes : set of int
+        Possible numbers of examples in the input of the module.
     calls : list of list
         For each captured attention call, the attention of each example. A call with several windows
         has one list per window, each with the attention of every example.
@@ -132,7 +134,8 @@ class Run:
     name: str
     stack: str
     turn: int = 0
-    num_tokens: frozenset[int] = frozenset()
+    input_shape: tuple[int, ...] = ()
+    batch_sizes: frozenset[int] = frozenset()
     calls: list[list[StoredAttention]] = field(default_factory=list)
     num_calls: int = 0
     total_shape: tuple[int, int] = (0, 0)
@@ -146,6 +149,20 @@ class Run:
     mask: torch.Tensor | None = None
     summaries: Summaries | None = None
     ties: Ties = NO_TIES
+
+    @property
+    def num_tokens(self) -> set[int]:
+        """Possible numbers of tokens per example in the input of the module.
+
+        The features of a token may be the last axis or, as in images, the second axis. Each of
+        these two cases gives a number. The result is empty if the input is not known, is empty or
+        has fewer than two axes.
+        """
+        size = math.prod(self.input_shape)
+        if len(self.input_shape) < 2 or not size:
+            return set()
+        axes = (self.input_shape[-1], self.input_shape[1])
+        return {size // features // count for features in axes for count in self.batch_sizes}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -216,6 +233,7 @@ class Collector:
             for name, value in batch.arguments.items()
             if isinstance(value, torch.Tensor) and value.dim()
         )
+        self._batch_sizes = frozenset({batch.size, 1} if self._shares_media else {batch.size})
         self._options = options
         self._changes = changes
         self.runs: list[Run] = []
@@ -258,11 +276,11 @@ class Collector:
         self._copier = Copier(options, spools, self.check.postponed)
         # Calls that are captured later, and the size of the tensors that they and the calls with
         # outputs to compare keep in memory.
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[tuple[AttentionCall, Run]] = []
         self._num_waiting_bytes = 0
-        # The last call of the running module. It is dropped when the module ends, because it keeps
-        # queries and keys in memory.
-        self._previous: AttentionCall | None = None
+        # The last call of the running module, if it has queries and keys. It is dropped when the
+        # module ends, because it keeps them in memory.
+        self._previous: tuple[AttentionCall, Run] | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.computes:
@@ -320,36 +338,53 @@ class Collector:
         report_indexers(list(self._indexers), self._receive_ranks, undo)
 
     def _begin(self, module_run: ModuleRun, arguments: Sequence[Any]) -> None:
+        # The code between the layers of a model is slow, because the layers displace it from the
+        # cache of the processor. So do little here and in `_receive`.
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-        run = self._new_run(module_run, self._lengths(tensors[0]) if tensors else frozenset())
-        run.mask = next((tensor for tensor in tensors if tensor.dim() == 4), None)
+        run = self._new_run(module_run, tuple(tensors[0].shape) if tensors else ())
+        if self._indexers:
+            run.mask = next((tensor for tensor in tensors if tensor.dim() == 4), None)
 
-    def _new_run(self, module_run: ModuleRun, num_tokens: frozenset[int] = frozenset()) -> Run:
+    def _new_run(self, module_run: ModuleRun, input_shape: tuple[int, ...] = ()) -> Run:
         name, turn = module_run
         stack = "linear" if name in self._linear else self._stack_of(name)
-        run = Run(name, stack, turn, num_tokens)
+        run = Run(name, stack, turn, input_shape, self._batch_sizes)
         self._by_module_run[module_run] = run
         self.runs.append(run)
         return run
 
-    def _lengths(self, tensor: torch.Tensor) -> frozenset[int]:
-        """Return the possible numbers of tokens per example in the input `tensor` of a module.
-
-        The features of a token may be the last axis or, as in images, the second axis. Each of
-        these two cases gives a number. Return an empty set if `tensor` is empty or has fewer
-        than two axes.
-        """
-        if tensor.dim() < 2 or not tensor.numel():
-            return frozenset()
-        sizes = {self._batch_size, 1} if self._shares_media else {self._batch_size}
-        return frozenset(
-            tensor.numel() // tensor.shape[axis] // size for axis in (-1, 1) for size in sizes
-        )
-
     def _receive(self, call: AttentionCall) -> Run:
         module_run = self._running.run_of(call.module)
         run = self._by_module_run.get(module_run) or self._new_run(module_run)
-        call = with_four_axes(call, self._batch_size, run.num_tokens)
+        self._num_waiting_bytes += _num_bytes(call)
+        is_full = self._num_waiting_bytes >= _MAX_WAITING
+        if is_full or self._changes or call.weights is not None or isinstance(call, RuleCall):
+            self._capture_waiting()
+            self._capture(call, run)
+            if is_full:
+                self._num_waiting_bytes = 0
+                self.check.compare_samples()
+        else:
+            # The model may overwrite the output before it is compared.
+            output = call.output.detach().clone() if isinstance(call.output, torch.Tensor) else None
+            self._waiting.append((replace(call, output=output), run))
+        return run
+
+    def _capture_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call, run in waiting:
+            self._capture(call, run)
+
+    def finish(self) -> None:
+        """Complete the captures and checks of a forward. Raise the errors of `SelfCheck.finish`."""
+        self._capture_waiting()
+        self._previous = None
+        self.check.finish()
+
+    def _capture(self, call: AttentionCall, run: Run) -> None:
+        """Add the attention of a call to its run, and change the output if this was requested."""
+        if call.weights is not None:
+            call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
         self.max_examples = max(self.max_examples, num_examples)
         windows = 1
@@ -372,46 +407,22 @@ class Collector:
             )
         else:
             unpadded = [Positions(None, None)] * num_examples
+        read = cache(partial(self._read, call, unpadded, run))
         # Differential attention calls the attention function several times with the same queries
         # and keys, but other values. Only the first call is captured.
-        addresses = _addresses(call)
-        is_same = addresses is not None and addresses == _addresses(self._previous)
-        self._previous = call
+        is_same = (
+            self._previous is not None
+            and self._previous[1] is run
+            and (_addresses(self._previous[0]) == _addresses(call))
+        )
+        self._previous = None if call.query is None or call.key is None else (call, run)
         if is_same and windows == 1:
-            self._capture_waiting()
             run.positions = None
-            read = cache(partial(self._read, call, unpadded, run))
         else:
-            kept = call
-            self._num_waiting_bytes += _num_bytes(call)
-            if self._num_waiting_bytes < _MAX_WAITING and isinstance(call.output, torch.Tensor):
-                # The model or a change may overwrite the output before it is compared.
-                kept = replace(call, output=call.output.detach().clone())
-            read = cache(partial(self._read, kept, unpadded, run))
-            self._waiting.append(partial(self._capture_call, kept, unpadded, run, windows, read))
-            if self._num_waiting_bytes >= _MAX_WAITING:
-                self._compare_waiting()
-            elif self._changes or call.weights is not None or isinstance(call, RuleCall):
-                self._capture_waiting()
+            self._capture_call(call, unpadded, run, windows, read)
         # Change the output only now, because `read_attention` compares the model's own output.
-        self._change_output(call, unpadded, run, read)
-        return run
-
-    def _capture_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for capture in waiting:
-            capture()
-
-    def _compare_waiting(self) -> None:
-        """Capture the waiting calls, and compare the outputs of all calls since the last time."""
-        self._num_waiting_bytes = 0
-        self._capture_waiting()
-        self.check.compare_samples()
-
-    def finish(self) -> None:
-        """Complete the captures and checks of a forward. Raise the errors of `SelfCheck.finish`."""
-        self._capture_waiting()
-        self.check.finish()
+        if self._changes:
+            self._change_output(call, unpadded, run, read)
 
     def _read(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run
@@ -478,9 +489,12 @@ class Collector:
                 for positions in unpadded
             ]
         else:
-            attentions = copy_attention(
-                read(), call, self._copier, name=run.name, windows=windows > 1
-            )
+            # Copies of windows stay in memory even if there are spools, because the windows of an
+            # example are joined to one attention after the forward.
+            attentions = [
+                self._copier.copy(attention, None if windows > 1 else (index, run.name))
+                for index, attention in enumerate(read())
+            ]
         if isinstance(call, RuleCall):
             if run.rule is not None:
                 # Zamba calls the rule of Mamba-1 once for each head.
@@ -649,15 +663,14 @@ def _num_bytes(call: AttentionCall) -> int:
     return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
-def _addresses(call: AttentionCall | None) -> list[tuple[int, torch.Size]] | None:
-    """Return where the queries and keys of a call are in memory, or None if they are not known.
+def _addresses(call: AttentionCall) -> list[tuple[int, torch.Size] | None]:
+    """Return where the queries and keys of a call are in memory, each None if it is not known.
 
     Equal numbers at different addresses are not the same, because two windows or images may be
     equal.
     """
-    if call is None or call.query is None or call.key is None:
-        return None
-    return [(tensor.data_ptr(), tensor.shape) for tensor in (call.query, call.key)]
+    tensors = (call.query, call.key)
+    return [None if tensor is None else (tensor.data_ptr(), tensor.shape) for tensor in tensors]
 
 
 def joined_windows(parts: Sequence[StoredAttention]) -> StoredAttention:

@@ -244,8 +244,10 @@ class RecordTokens:
         """
         layers, config, arguments = self._stacks[name], self._model.config, self._batch.arguments
         for media, ids in (("image", IMAGE_TOKEN_IDS), ("sound", SOUND_TOKEN_IDS)):
-            runs = runs_of(tokens, config, ids)
-            if runs and tokens.text[runs[0][0]] == f"{media} 1":
+            # Only tokens without a place have such a name.
+            name_of_first = f"{media} 1"
+            runs = runs_of(tokens, config, ids) if name_of_first in tokens.text else []
+            if runs and tokens.text[runs[0][0]] == name_of_first:
                 resampled = any(_is_resampler(other, 0) for other in self._stacks.values())
                 reason = "each of them stands for the whole image" if resampled else _UNKNOWN
                 return media, reason
@@ -254,6 +256,8 @@ class RecordTokens:
             for media, arguments_of_media in _MEDIA.items()
             if any(argument.startswith(arguments_of_media) for argument in arguments)
         ]
+        if tokens.text[:1] != ("[0]",) or not given:
+            return "", ""
         # Queries that the model learned do not stand for a part of the media.
         num_queries, num_keys = layers.shape()
         learned = (
@@ -264,8 +268,7 @@ class RecordTokens:
             )
         )
         chooses = self._chooses_queries(layers)
-        learned = learned and not are_keys and not chooses
-        if tokens.text[:1] != ("[0]",) or not given or learned:
+        if learned and not are_keys and not chooses:
             return "", ""
         media = "sound" if layers.stack == "audio" else given[0]
         if media == "image" and any(family.custom_patch_order for family in families_in(config)):

@@ -284,6 +284,8 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
     if not identifiers:
         # The configuration of the whole model may contain that of the model of images and texts.
         identifiers = config_values(config, *names) - {None}
+    if identifiers.isdisjoint(tokens.ids or ()):
+        return []
     are_parts = [identifier in identifiers for identifier in tokens.ids or ()]
     groups = groupby(range(len(are_parts)), key=are_parts.__getitem__)
     return [list(positions) for is_part, positions in groups if is_part]
