@@ -319,6 +319,15 @@ def test_chats_of_mistral_common(mistral: tuple[Any, Any]) -> None:
     record = extract(model, CHAT, tokenizer=tokenizer)
     assert list(record.tokens.ids or ()) == own
     assert "[INST]" in record.tokens.text
+    turns = {
+        one.name: tokenizer.decode(own[one.start : one.stop]) for one in record.tokens.passages
+    }
+    assert {name: text.replace("▁", " ").strip() for name, text in turns.items()} == {
+        "system": "Be brief.",
+        "user 1": "Where is the cat?",
+        "assistant": "On the mat.",
+        "user 2": "Why?",
+    }
     generated = extract(model, CHAT, tokenizer=tokenizer, generate=2)
     assert list(generated.tokens.ids or ())[:-2] == own
     # A chat that ends with the assistant has no end-of-text token.

@@ -33,6 +33,7 @@ from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.inputs.examples import examples_of
+from attnviz.extraction.inputs.passages import passages_of
 from attnviz.extraction.loaded import TooManyTokensError
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, read_capture_options
@@ -220,7 +221,7 @@ class BatchReader:
                 examples, are_several = examples_of(text)
                 if are_several:
                     raise TypeError(_several_examples(len(examples)))
-                made.batch = self._encoder.encode(examples[0], target)
+                made.batch = self._encoder.encode(examples[0], target, number=index)
                 # Places of patches in images of the user are not used, and take time.
                 made.batch.place_images = None
                 if made.length <= self._max_length:
@@ -367,7 +368,7 @@ class BatchReader:
             target=text.target,
             progress=False,
             outputs=self._capture.outputs,
-            **self._options,
+            **self._options | {"passages": passages_of(self._options.get("passages"), text.index)},
         )
         if not isinstance(record, AttentionRecord):
             raise TypeError(_several_examples(len(record)))

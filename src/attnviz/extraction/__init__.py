@@ -84,6 +84,7 @@ def extract(
     decoder_input_ids: Any = None,
     truncation: bool | int = False,
     part: int | None = None,
+    passages: Any = None,
     steps: Steps = None,
     name: str | None = None,
     layers: Layers = None,
@@ -152,6 +153,12 @@ def extract(
         Number of the call to record, from 0, if `model` is a pipeline that calls its model several
         times for one input: for windows of a long text, chunks of a sound, or candidate labels. The
         default is the first call. A note in the record states the number of calls.
+    passages : mapping of str to (int, int) or str, sequence of (str or None), or str, optional
+        Named runs of tokens of the input, such as ``{"doc 3": (120, 410), "question": "Who ...?"}``
+        or ``"paragraphs"``, as in `AttentionRecord.with_passages`. By default, these are the turns
+        of a chat, the texts of a pair or of a packed row (``position_ids`` that restart), and
+        images. The text of `target` or `generate` is the passage ``"the answer"``. If `inputs` is a
+        list, a list has the passages of each example.
     name : str, optional
         Title of the records. The default is derived from the model's hub id or folder, or from the
         name of its class if the model has neither.
@@ -237,7 +244,9 @@ def extract(
     loaded = load(model, tokenizer, processor)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
     encoder = Encoder(
-        loaded, {"truncation": truncation, "part": part, "name": name}, several=is_list
+        loaded,
+        {"truncation": truncation, "part": part, "passages": passages, "name": name},
+        several=is_list,
     )
     options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):
@@ -252,8 +261,8 @@ def extract(
         folders.check()
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
-    def record_one(example: tuple[Any, Any, Any]) -> list[AttentionRecord]:
-        batch = encoder.encode(*example, settings)
+    def record_one(number: int, example: tuple[Any, Any, Any]) -> list[AttentionRecord]:
+        batch = encoder.encode(*example, settings, number=number)
         batch.index = read_index(index, batch.arguments, loaded.model.config)
         if folders is not None:
             folders.several = is_list or batch.size > 1
@@ -285,7 +294,7 @@ def extract(
     # Run one example at a time. A batch of all examples would need padding and more memory.
     for number, example in enumerate(examples):
         with part_of("texts", number, len(examples), "text"):
-            records += record_one(example)
+            records += record_one(number, example)
     return records[0] if len(records) == 1 and not is_list else records
 
 

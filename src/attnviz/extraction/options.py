@@ -25,6 +25,7 @@ class RecordOptions(TypedDict, total=False):
     generate: int | Mapping[str, Any] | GenerationConfig | None
     truncation: bool | int
     part: int | None
+    passages: Any
     name: str | None
     layers: Layers
     dtype: str | torch.dtype | None

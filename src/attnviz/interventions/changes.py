@@ -164,11 +164,11 @@ def _flags(
 ) -> Flags:
     """Return one flag per token, which is True for selected tokens. None selects all tokens.
 
-    `selector` has positions or texts of tokens. Raise ValueError if it has none. If `selector` is
-    an array of flags for a longer text that begins with `tokens`, only the flags of `tokens` are
-    returned. `name` is the name of the argument in error messages. If the text may grow, pass its
-    maximum number of tokens as `max_tokens`. The result then has `max_tokens` flags, and `selector`
-    may also have positions of future tokens.
+    `selector` has positions or texts of tokens, or names of passages. Raise ValueError if it has
+    none. If `selector` is an array of flags for a longer text that begins with `tokens`, only the
+    flags of `tokens` are returned. `name` is the name of the argument in error messages. If the
+    text may grow, pass its maximum number of tokens as `max_tokens`. The result then has
+    `max_tokens` flags, and `selector` may also have positions of future tokens.
     """
     if isinstance(selector, np.ndarray) and selector.dtype == np.bool_:
         return selector[: len(tokens)]
@@ -180,6 +180,10 @@ def _flags(
     if not selected:
         raise ValueError(f"{name}={selector!r} is empty. Pass at least one token.")
     for token in selected:
+        passage = tokens.passage(token)
+        if passage is not None:
+            flags[passage.start : passage.stop] = True
+            continue
         is_future = type(token) is int and len(tokens) <= token < len(flags)
         flags[token if is_future else tokens.position(token, name)] = True
     return flags
@@ -192,8 +196,8 @@ def _shape(stack: AttentionStack) -> tuple[int, int]:
 def _named(flags: Flags, tokens: Tokens) -> str:
     """Return the words for the selected tokens in the description of a change.
 
-    These are the texts and positions of up to `_NAMED` tokens, and the number of further tokens. If
-    all are selected, the words are "all tokens".
+    These are up to `_NAMED` names of passages, and texts and positions of other tokens, and the
+    number of further ones. If all are selected, the words are "all tokens".
 
     A change during a generation can select positions after the prompt. The generated text can end
     before these positions. Then none of `tokens` is selected, and the words are "a token that was
@@ -204,11 +208,16 @@ def _named(flags: Flags, tokens: Tokens) -> str:
         return "all tokens"
     if not positions:
         return "a token that was not generated"
-    texts = [
-        f"{quote(tokens.text[position].strip('·'))} ({position})" for position in positions[:_NAMED]
+    whole = [
+        passage
+        for passage in tokens.passages
+        if passage.stop > passage.start + 1 and flags[passage.start : passage.stop].all()
     ]
-    more = f" and {len(positions) - _NAMED} more" if len(positions) > _NAMED else ""
-    return ", ".join(texts) + more
+    texts = [f"{quote(one.name)} ({one.stop - one.start} tokens)" for one in whole]
+    rest = set(positions).difference(*(range(one.start, one.stop) for one in whole))
+    texts += [f"{quote(tokens.text[token].strip('·'))} ({token})" for token in sorted(rest)]
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
 
 
 @dataclass(frozen=True)
@@ -311,8 +320,8 @@ class Knockout(Change):
     Parameters
     ----------
     queries, keys : int, str or sequence of these, optional
-        Tokens by position, or by a text that occurs only once. Negative positions count from the
-        end. All by default.
+        Tokens by position, or by a text that occurs only once, or all tokens of a passage by its
+        name. Negative positions count from the end. All by default.
     layers, heads : int or iterable of int, optional
         Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     renormalize : bool, default True
@@ -390,8 +399,8 @@ class HideTokens(Change):
     Parameters
     ----------
     tokens : int, str or sequence of these
-        Tokens by position, or by a text that occurs only once. Negative positions count from the
-        end.
+        Tokens by position, or by a text that occurs only once, or all tokens of a passage by its
+        name. Negative positions count from the end.
     layers, heads : int or iterable of int, optional
         Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     stack : str, optional

@@ -79,8 +79,8 @@ class Example:
         encoder = Encoder(loaded, options)
         examples, many = examples_with_targets(inputs, target, decoder_input_ids)
         made: list[Example] = []
-        for example in examples:
-            encode = partial(encoder.encode, *example, settings)
+        for number, example in enumerate(examples):
+            encode = partial(encoder.encode, *example, settings, number=number)
             made += cls._of_batch(encoder, encode)
         return made, many or len(made) > 1
 

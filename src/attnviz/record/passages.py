@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import Any
 
-from attnviz.record.tokens import Passage, Tokens, quote
+from attnviz.record.tokens import Passage, Tokens, make_visible, quote
 from attnviz.record.words import merge_tokens, spell, spell_tokens
 from attnviz.utils.arguments import check_encodable, existing_name, short_repr, whole_number
 
@@ -28,19 +28,11 @@ _SENTENCE = r"[.!?…][\"'”’)\]»]*[·⏎⇥]+|[。！？][\"'”’)\]»]*"
 _PIECES = r"[.!?…。！？][\"'”’)\]»]*(?!\d)"
 
 
-@dataclass(frozen=True)
-class Quotation:
-    """Text of a passage, with characters before it that are used if the text is not unique."""
-
-    text: str
-    before: str = ""
-
-
 def with_passages(tokens: Tokens, passages: Any) -> tuple[Tokens, list[str]]:
     """Return tokens with passages, and notes on tokens that cross a border of a passage.
 
-    `passages` is as in `AttentionRecord.with_passages`. A text may also be a `Quotation`. Raise
-    TypeError or ValueError if a passage does not exist, is empty or overlaps another one.
+    `passages` is as in `AttentionRecord.with_passages`. Raise TypeError or ValueError if a passage
+    does not exist, is empty or overlaps another one.
     """
     if isinstance(passages, str):
         kinds = {"paragraphs": _paragraphs, "sentences": _sentences, "texts": _texts}
@@ -55,6 +47,25 @@ def with_passages(tokens: Tokens, passages: Any) -> tuple[Tokens, list[str]]:
             f'{{"question": (0, 12)}}, or a name or None for each of the {len(tokens)} tokens'
         )
     return replace(tokens, passages=labelled(passages)), []
+
+
+def find_in_order(
+    tokens: Tokens, quotations: Iterable[tuple[str, str, str]]
+) -> tuple[list[Passage], list[str]]:
+    """Return the passages that have quoted texts, and notes as `with_passages` returns them.
+
+    A quotation is the name of a passage, its text, and characters before it in the text from which
+    the tokens were made. Each text is searched for after the text before. Texts that the tokens do
+    not have, such as those of a truncated chat, are left out.
+    """
+    finder, passages, start = _Finder(tokens), [], 0
+    for name, *parts in quotations:
+        text, before = (spell(make_visible(part)) for part in parts)
+        end = finder.end_after(start, text, before)
+        if end is not None and (run := finder.run(name, end - len(text), end)) is not None:
+            passages.append(run)
+            start = end
+    return passages, finder.notes
 
 
 def labelled(labels: Sequence[str | None]) -> tuple[Passage, ...]:
@@ -116,11 +127,7 @@ class _Finder:
         check_encodable("passages", name)
         argument = f"passages[{name!r}]"
         if isinstance(where, str):
-            where = Quotation(where)
-        if isinstance(where, Quotation):
             return self._find(name, argument, where)
-        if isinstance(where, range) and where.step == 1:
-            where = (where.start, where.stop)
         if not isinstance(where, tuple | list) or len(where) != 2:
             raise TypeError(
                 f"{argument}={short_repr(where)} must be a part of the text, or the positions "
@@ -136,14 +143,14 @@ class _Finder:
             )
         return Passage(name, start, stop)
 
-    def _find(self, name: str, argument: str, quotation: Quotation) -> Passage:
-        text = _spelled(quotation.text)
-        argument += f"={short_repr(quotation.text[:40])}"
+    def _find(self, name: str, argument: str, where: str) -> Passage:
+        text = spell(make_visible(where))
+        argument += f"={short_repr(where[:40])}"
         if not text:
             raise ValueError(f"{argument} has only white space. Pass a part of the text.")
-        offsets = self._offsets(text, _spelled(quotation.before))
-        borders = [(offset, offset + len(text)) for offset in offsets]
+        starts = [match.start() for match in re.finditer(f"(?={re.escape(text)})", self._text)]
         # A word that is a part of another one has a border inside of a token.
+        borders = [(start, start + len(text)) for start in starts]
         borders = [ends for ends in borders if not any(map(self._crosses, ends))] or borders
         if not borders:
             raise ValueError(
@@ -157,15 +164,37 @@ class _Finder:
                 f"{', ...' * (len(borders) > 4)}. Pass a longer part, or the positions (start, "
                 "stop) of its tokens."
             )
-        [(first, end)] = borders
-        # A token belongs to the passage of its first character.
+        run = self.run(name, *borders[0])
+        if run is None:
+            token = self._token(borders[0][0])
+            raise ValueError(
+                f"{argument} is only a part of token {quote(self._tokens.text[token])} ({token}). "
+                "Pass the text of whole tokens."
+            )
+        return run
+
+    def end_after(self, start: int, text: str, before: str) -> int | None:
+        """Return the end of the first occurrence of `text` from `start` on, after `before`.
+
+        If the tokens do not have `before`, as in tokens of an image, its end suffices.
+        """
+        while text:
+            offset = self._text.find(before + text, max(0, start - len(before)))
+            if offset >= 0:
+                return offset + len(before) + len(text)
+            if not before:
+                break
+            before = before[(len(before) + 1) // 2 :]
+        return None
+
+    def run(self, name: str, first: int, end: int) -> Passage | None:
+        """Return the passage of the characters `first` to `end`, or None without a whole token.
+
+        A token belongs to the passage of its first character.
+        """
         start, stop = self._token(first) + self._crosses(first), self._token(end - 1) + 1
         if start >= stop:
-            inside = self._tokens.text[stop - 1]
-            raise ValueError(
-                f"{argument} is only a part of token {quote(inside)} ({stop - 1}). Pass the text "
-                "of whole tokens."
-            )
+            return None
         # The second part of a divided character adds no character.
         while stop < len(self._tokens) and self._is_rest(stop):
             stop += 1
@@ -179,16 +208,6 @@ class _Finder:
                 )
         return Passage(name, start, stop)
 
-    def _offsets(self, text: str, before: str) -> list[int]:
-        """Return where `text` starts. If it occurs several times, it follows `before`."""
-        offsets = [match.start() for match in re.finditer(f"(?={re.escape(text)})", self._text)]
-        while len(offsets) > 1 and before:
-            following = [offset for offset in offsets if self._text.endswith(before, 0, offset)]
-            offsets = following or offsets
-            # The tokens of an image, for example, are not in the text of a chat.
-            before = "" if following else before[(len(before) + 1) // 2 :]
-        return offsets
-
     def _token(self, offset: int) -> int:
         """Return the token with the character at `offset`."""
         return bisect_right(self._starts, offset) - 1
@@ -200,10 +219,6 @@ class _Finder:
     def _is_rest(self, token: int) -> bool:
         is_empty = self._starts[token] == self._starts[token + 1]
         return is_empty and bool(self._tokens.text[token].strip("·⏎⇥∅"))
-
-
-def _spelled(text: str) -> str:
-    return spell(Tokens.of([text]).text[0])
 
 
 def _paragraphs(tokens: Tokens) -> list[str | None]:

@@ -648,10 +648,12 @@ class Tokens:
         positions = self.positions(token)
         if not positions:
             meant = did_you_mean(_bare(make_visible(token)), map(_bare, self.text))
+            named = ", ".join(repr(passage.name) for passage in self.passages)
+            names = f". Passages are {named}" * bool(named)
             raise ValueError(
                 f"{name}={token!r}: no token has this text{meant or '.'} A word may "
                 "consist of several tokens. Pass the text of a token, or a number from 0 to "
-                f"{len(self) - 1}"
+                f"{len(self) - 1}{names}"
             )
         return only_position(positions, token, name)
 

@@ -42,7 +42,7 @@ def ranges(record: AttentionRecord) -> dict[str, tuple[int, int]]:
     ("passages", "expected"),
     [
         (PASSAGES, PASSAGES),
-        ({"question": (-2, N), "doc 1": range(1, 4)}, {"doc 1": (1, 4), "question": (8, 10)}),
+        ({"question": (-2, N), "doc 1": (1, 4)}, {"doc 1": (1, 4), "question": (8, 10)}),
         ({"a": "rain  falls", "b": " Why?"}, {"a": (1, 3), "b": (8, 10)}),
         ({"a": "Snow melts.\nWhy"}, {"a": (5, 9)}),
         ([None, *"aaa", None, *"baa", None, None], {"a 1": (1, 4), "b": (5, 6), "a 2": (6, 8)}),

@@ -89,7 +89,7 @@ def packing_notes(batch: Batch, stacks: Mapping[str, StackLayers], index: int) -
     A text begins where positions restart. Whether attention crosses a border follows from the
     captured weights.
     """
-    borders = _restarts(batch, index) if "input" in batch.tokens else []
+    borders = restarts(batch, index) if "input" in batch.tokens else []
     if not borders:
         return []
     tokens = batch.tokens["input"][index]
@@ -132,9 +132,15 @@ def _named(positions: Sequence[int], tokens: Tokens) -> str:
     return ", ".join(named)
 
 
-def _restarts(batch: Batch, index: int) -> list[int]:
-    """Return the tokens of an example, without padding, at which positions restart."""
+def restarts(batch: Batch, index: int) -> list[int]:
+    """Return the tokens of an example, without padding, at which packed texts begin.
+
+    Positions restart there. The first token is left out.
+    """
     positions, sequence = batch.arguments.get("position_ids"), batch.sequences["input"]
+    lengths = batch.arguments.get("cu_seq_lens_q")
+    if lengths is not None and batch.size == 1:
+        return [int(token) for token in lengths.flatten().tolist()[1:-1]]
     if positions is None or positions.shape[-1] != sequence.length:
         return []
     # Positions of images have an axis of time, height and width before the examples.

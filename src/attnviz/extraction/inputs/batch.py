@@ -96,6 +96,10 @@ class Batch:
     place_images : callable or None
         Function that returns the sizes of the user's images, and the arguments of the model for
         images of places (`attnviz.extraction.tokens.image_boxes`).
+    passages : object or None
+        Passages of the user, as in `AttentionRecord.with_passages`.
+    quotations : list of (str, str, str)
+        Passages of a chat (`attnviz.extraction.inputs.passages.quote_chat`).
     """
 
     arguments: dict[str, Any]
@@ -112,6 +116,8 @@ class Batch:
     sound_end: float | None = None
     index: tuple[str, ...] | None = None
     place_images: Callable[[], tuple[list[tuple[int, int]], dict[str, Any]]] | None = None
+    passages: Any = None
+    quotations: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def moved_to_model(model: Any, value: Any) -> Any:

@@ -37,6 +37,7 @@ from attnviz.extraction.inputs.media import (
     sounds_in,
 )
 from attnviz.extraction.inputs.own_call import notes_on_settings, own_call
+from attnviz.extraction.inputs.passages import add_passages, passages_of, quote_chat
 from attnviz.extraction.inputs.target import (
     add_labels,
     append_ids,
@@ -93,8 +94,8 @@ class Encoder:
 
     If the caller passed an object around the model, such as a pipeline, this object prepares the
     inputs (see `own_call`). `options` are arguments of `attnviz.extract`, of which `truncation`,
-    `part` and `name` are used. Without a name, records have the model's own name. `several` is
-    whether the caller passed a list of examples.
+    `part`, `passages` and `name` are used. Without a name, records have the model's own name.
+    `several` is whether the caller passed a list of examples.
     """
 
     def __init__(self, loaded: Loaded, options: RecordOptions, *, several: bool = False) -> None:
@@ -102,6 +103,7 @@ class Encoder:
         self._several = several
         part = options.get("part")
         self._part = None if part is None else whole_number("part", part, 0)
+        self._passages = options.get("passages")
         self.title = options.get("name") or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
         self._truncation = Truncation(loaded, read_truncation(options.get("truncation")))
@@ -112,8 +114,10 @@ class Encoder:
         target: Any = None,
         decoder_input_ids: Any = None,
         settings: GenerationSettings | None = None,
+        *,
+        number: int = 0,
     ) -> Batch:
-        """Convert one example into a batch.
+        """Convert one example into a batch. `number` is its index in the caller's list of examples.
 
         The batch has one row, unless the example is already encoded and has several rows, such as
         the output of a tokenizer for several texts.
@@ -148,6 +152,12 @@ class Encoder:
         batch.place_images = partial(self._place_images, example)
         batch.notes += self.loaded.notes
         batch.readings += readings
+        batch.passages = passages_of(self._passages, number)
+        if batch.passages is None and kind_of(example) in ("chat", "message"):
+            reader = batch.processor or self.loaded.find_tokenizer()
+            batch.quotations = quote_chat(
+                reader, example if isinstance(example, list) else [example]
+            )
         for name in batch.sequences:
             self._add_tokens(batch, name)
         if added is not None:
@@ -525,14 +535,16 @@ class Encoder:
             )
             if tokenizer is None and own_tokenizer is not None:
                 notes = [_OTHER_VOCABULARY_NOTE]
+            tokens = tokens if positions is None else selected_tokens(tokens, positions.tolist())
+            if not is_target:
+                tokens, more = add_passages(batch, index, tokens, self._model.config)
+                notes = notes + more
             if len(ids) > 1 and tokenizer is not None:
                 batch.example_notes = batch.example_notes or [[] for _ in ids]
                 batch.example_notes[index] += notes
             else:
                 batch.notes += [note for note in notes if note not in batch.notes]
-            batch.tokens[name].append(
-                tokens if positions is None else selected_tokens(tokens, positions.tolist())
-            )
+            batch.tokens[name].append(tokens)
 
     def _add_decoder(
         self, batch: Batch, target: Any, decoder_input_ids: Any, readings: Sequence[Reading]

@@ -7,6 +7,7 @@ ids in its decoder, shifted by one token. Other models get them after the prompt
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ from attnviz.extraction.inputs.batch import (
 from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.modules import attention_modules, modules_of, scan_modules
 from attnviz.extraction.tokens.text import read_tokens
-from attnviz.record.tokens import joined_tokens
+from attnviz.record.passages import ANSWER
+from attnviz.record.tokens import Passage, joined_tokens
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 
@@ -246,6 +248,8 @@ def append_ids(loaded: Loaded, batch: Batch, added: torch.Tensor) -> None:
     new_ids = added[0].tolist()
     tokenizer = loaded.find_tokenizer()
     answer, _ = read_tokens(new_ids, tokenizer=tokenizer, sequence=[1] * len(new_ids))
+    if new_ids and prompt.passage(ANSWER) is None:
+        answer = replace(answer, passages=(Passage(ANSWER, 0, len(new_ids)),))
     batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
     batch.produced = [ProducedText("input", len(prompt) - 1, tuple(new_ids))]
