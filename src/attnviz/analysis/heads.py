@@ -485,7 +485,8 @@ class Scoring:
             pairs = self._pairs(rows)
             allowed = allowed_pairs(self._stack, layer, heads, rows)
             for subset, weights in weights_of_some(self._stack, layer, heads, rows):
-                sums.add(subset, weights, allowed if len(allowed) == 1 else allowed[subset], pairs)
+                mask = allowed if len(allowed) == 1 else allowed[subset]
+                sums.add(subset, weights, mask, pairs, (self._queries, self._keys, rows))
                 pace.advance(weights.size, len(weights))
         scores, counts = sums.means()
         for number, measure in enumerate(self.measures):
@@ -546,7 +547,8 @@ class Scoring:
             for number, head in enumerate(heads[:1] if shared else heads):
                 allowed = allowed_pairs(self._stack, layer, [head], rows)
                 uniform = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
-                sums.add(slice(number, number + 1), uniform, allowed, pairs)
+                tokens = self._queries, self._keys, rows
+                sums.add(slice(number, number + 1), uniform, allowed, pairs, tokens)
         scores, counts = sums.means()
         if shared:
             scores = np.repeat(scores, len(heads), axis=1)
@@ -588,21 +590,22 @@ class _Sums:
         weights: NDArray[Any],
         allowed: NDArray[np.bool_],
         pairs: Sequence[PairIndices | None],
+        tokens: tuple[TokenFacts, TokenFacts, Indices],
     ) -> None:
         """Add a block of rows to the sums and counts of `heads`, for all measures.
 
         `weights` has the weights of these heads and rows, (heads, rows, keys). `allowed` states
         whether the mask allows each pair, (heads, rows, keys), or (1, rows, keys) if all heads
         share one mask. `pairs` has for each measure the indices of its pairs in the block, or None
-        if its kind is not "pairs". The counts grow by the number of rows that have an allowed pair
-        (kind "pairs") or a value other than NaN (kind "rows").
+        if its kind is not "pairs". `tokens` is as in `values_of`. The counts grow by the number of
+        rows that have an allowed pair (kind "pairs") or a value other than NaN (kind "rows").
         """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
                 self._sums[number, heads] += pairs_of_measure.sums_of(weights)
                 self._counts[number, heads] += pairs_of_measure.count_rows(allowed)
             elif self._measures[number].kind == "rows":
-                values = values_of(self._measures[number], weights.astype(np.float64))
+                values = values_of(self._measures[number], weights.astype(np.float64), tokens)
                 self._sums[number, heads] += np.nansum(values, axis=-1)
                 self._counts[number, heads] += np.count_nonzero(~np.isnan(values), axis=-1)
 

@@ -153,6 +153,43 @@ class TokenFacts:
 
         return np.asarray(self.kinds == KINDS.index(kind))
 
+    @cached_property
+    def passages(self) -> Indices:
+        """Index of the passage to which each token belongs, or -1 if it belongs to none."""
+        indices = np.full(len(self), -1)
+        for index, passage in enumerate(getattr(self.tokens, "passages", ())):
+            indices[passage.start : passage.stop] = index
+        return indices
+
+    def in_passage(self, name: str) -> Flags:
+        """Return whether each token is in a passage, bool, (tokens,).
+
+        Parameters
+        ----------
+        name : str
+            Name of the passage. A number may follow it, as in ``"needle 2"``.
+
+        Returns
+        -------
+        ndarray of bool, (tokens,)
+        """
+        passages = getattr(self.tokens, "passages", ())
+        named = [passage.name.rstrip(" 0123456789") == name for passage in passages]
+        # The last entry is for tokens without a passage, whose index is -1.
+        return np.array([*named, False])[self.passages]
+
+    @cached_property
+    def predicted(self) -> Indices:
+        """Code of the token that the model predicted after each token, or -1, (tokens,).
+
+        These are the tokens that a model generated, and those of a target text.
+        """
+        codes = np.full(len(self), -1)
+        for prediction in getattr(self.tokens, "predictions", ()):
+            if prediction.row is not None:
+                codes[prediction.query] = self.codes[prediction.row]
+        return codes
+
     @property
     def _ids(self) -> Sequence[Any]:
         ids = getattr(self.tokens, "ids", None)
@@ -231,6 +268,10 @@ class Measure:
         (`attnviz.analysis.distinct_head`).
     reads : {"outputs", "gates", "lost weight"}
         What the formula gets for heads. Lost weights are (heads, queries).
+    needs_tokens : bool
+        Whether the formula of rows also gets `queries`, `keys` and `rows`, as that of pairs does.
+        `attnviz.head_statistics` then compares the score with that of shuffled weights, which
+        uniform attention must have.
     needs_region : bool
         Whether the formula of maps needs a region of the image.
     shuffles : bool
@@ -259,6 +300,7 @@ class Measure:
     sink: bool = False
     opens_views: bool = False
     reads: Literal["outputs", "gates", "lost weight"] = "outputs"
+    needs_tokens: bool = False
     needs_region: bool = False
     shuffles: bool = False
     possible: Callable[[TokenFacts, bool], bool] | None = None
@@ -300,7 +342,8 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         `attnviz.analysis.TokenFacts`, and `rows` are the positions of the queries, int64, (rows,
         1). If the same keys count for all queries, the function may return (keys,).
         ``"rows"``: the function has the argument ``weights``, (..., rows, keys), and returns one
-        number per row, (..., rows), or NaN for rows that do not count.
+        number per row, (..., rows), or NaN for rows that do not count. With ``needs_tokens=True``,
+        it has the arguments ``(weights, queries, keys, rows)``.
         ``"heads"``: the function has the argument ``outputs``, (heads, queries, axes), which has
         the vector that each head of a layer adds to the residual stream at each query
         (`attnviz.record.stack.AttentionStack.outputs`), and returns one number per head, (heads,).
@@ -391,10 +434,15 @@ def pairs_of(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indi
         ) from None
 
 
-def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
+def values_of(
+    measure: Measure,
+    array: NDArray[Any],
+    tokens: tuple[TokenFacts, TokenFacts, Indices] | None = None,
+) -> NDArray[Any]:
     """Return the number of each row or head for a measure of the kind "rows" or "heads".
 
-    For rows, `array` has weights, (..., rows, keys), and the result is (..., rows). For heads,
+    For rows, `array` has weights, (..., rows, keys), and the result is (..., rows). `tokens` has
+    the queries, the keys and the positions of the rows, (rows,). For heads,
     `array` has outputs, (heads, queries, axes), or gates or lost weights, (heads, queries), and the
     result is (heads,). A number is NaN if the measure is not defined for this row or head. Raise
     ValueError if the formula returns a wrong shape.
@@ -402,7 +450,11 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
     >>> values_of(MEASURES["entropy"], np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
     [0.0, 0.6931]
     """
-    numbers = np.asarray(measure.formula(array))
+    if measure.needs_tokens and tokens is not None:
+        queries, keys, rows = tokens
+        numbers = np.asarray(measure.formula(array, queries, keys, rows[:, None]))
+    else:
+        numbers = np.asarray(measure.formula(array))
     shape = array.shape[:-1] if measure.kind == "rows" else array.shape[:1]
     if numbers.shape != shape:
         raise ValueError(
@@ -441,10 +493,10 @@ def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal:
     """
     if measure.one_text and queries is not keys:
         return False
-    if measure.kind != "pairs":
-        return True
     if measure.possible is not None:
         return measure.possible(keys, causal)
+    if measure.kind != "pairs":
+        return True
     flags = _flags(measure, queries, keys, np.zeros(1, np.int64))
     # If the formula returns two axes, the pairs depend on the query. A score is then assumed to be
     # possible, because evaluating the formula for all queries would take too long. If it returns
@@ -473,6 +525,41 @@ def _induction(queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Any:
 def _same_word(queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Any:
     words = queries.words[rows]
     return (words == keys.words) & (words >= 0) & (keys.positions != rows)
+
+
+def _other_passage(queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Any:
+    passages = queries.passages[rows]
+    return (passages >= 0) & (keys.passages >= 0) & (passages != keys.passages)
+
+
+def _lookback(
+    weights: NDArray[Any], queries: TokenFacts, _keys: TokenFacts, rows: Indices
+) -> NDArray[Any]:
+    start = np.argmax(queries.predicted >= 0) + 1
+    new = np.maximum(rows[:, 0] + 1 - start, 0)
+    context = weights[..., :start].mean(axis=-1)
+    generated = weights[..., start:].sum(axis=-1) / np.maximum(new, 1)
+    sums = context + generated
+    counts = (queries.predicted[rows[:, 0]] >= 0) & (new > 0) & (sums > 0)
+    return np.where(counts, context / np.where(sums > 0, sums, 1), np.nan)
+
+
+def _copied(
+    weights: NDArray[Any], queries: TokenFacts, keys: TokenFacts, rows: Indices
+) -> NDArray[Any]:
+    needle = keys.in_passage("needle")
+    strongest = (weights == weights.max(axis=-1, keepdims=True)) & (weights > 0)
+    copies = strongest & needle & (keys.codes == queries.predicted[rows])
+    # Several equal weights are each of them the strongest with the same probability.
+    shares = copies.sum(axis=-1) / np.maximum(strongest.sum(axis=-1), 1)
+    num_predicted = np.count_nonzero(queries.predicted >= 0)
+    values = shares * num_predicted / max(1, np.count_nonzero(needle))
+    return np.where(queries.predicted[rows[:, 0]] >= 0, values, np.nan)
+
+
+def _has_prediction(keys: TokenFacts, causal: bool) -> bool:  # noqa: FBT001 - as in `possible`
+    del causal
+    return bool((keys.predicted >= 0).any())
 
 
 def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
@@ -667,6 +754,31 @@ _BUILT_IN = (
         source='Kang et al. 2025 (arXiv 2503.06287), "attention sum"',
     ),
     Measure(
+        "other passage",
+        "pairs",
+        _other_passage,
+        description="other passages of the text",
+        definition="i and j are in different passages",
+        source="the borders of packed texts, turns and documents",
+        one_text=True,
+        possible=lambda keys, causal: len(np.unique(keys.passages[keys.passages >= 0])) > 1,
+    ),
+    Measure(
+        "needle attention",
+        "pairs",
+        lambda queries, keys, rows: (
+            keys.in_passage("needle") & queries.in_passage("question")[rows]
+        ),
+        description="the passage “needle”, from the passage “question”",
+        definition="i is in the passage “question”, j in the passage “needle”",
+        source='Zhang et al. 2025 (arXiv 2506.09944), "query-focused retrieval heads"',
+        one_text=True,
+        role="query-focused retrieval",
+        possible=lambda keys, causal: bool(
+            keys.in_passage("needle").any() and keys.in_passage("question").any()
+        ),
+    ),
+    Measure(
         "rarest token",
         "pairs",
         lambda queries, keys, rows: keys.rarest,
@@ -683,6 +795,35 @@ _BUILT_IN = (
         definition="-sum over j of w[j] log w[j], where w is the row divided by its sum",
         source="Clark et al. 2019, section 3.3",
         unit="nats",
+    ),
+    Measure(
+        "lookback ratio",
+        "rows",
+        _lookback,
+        description="the mean weight on the prompt, divided by the sum of it and the mean weight "
+        "on the answer so far",
+        definition="c / (c + g), where c and g are the means over j of A[i, j] in the prompt and "
+        "in the answer up to i, for i that predicts a token of the answer after the first",
+        source="Chuang et al. 2024 (arXiv 2407.07071)",
+        one_text=True,
+        needs_tokens=True,
+        possible=_has_prediction,
+    ),
+    Measure(
+        "copied needle",
+        "rows",
+        _copied,
+        description="the share of the passage “needle” that is copied while its tokens have the "
+        "largest weight",
+        definition="number of i whose largest A[i, j] is at j in the passage “needle” with token j "
+        "= predicted token / number of tokens of the needle",
+        source='Wu et al. 2024 (arXiv 2404.15574), "retrieval score"',
+        one_text=True,
+        role="retrieval",
+        needs_tokens=True,
+        possible=lambda keys, causal: (
+            _has_prediction(keys, causal) and bool(keys.in_passage("needle").any())
+        ),
     ),
     Measure(
         "output norm",

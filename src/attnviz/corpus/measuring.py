@@ -211,7 +211,7 @@ class StackMeasurements:
         defined:
 
         - Scores without a set of pairs, such as entropy, have no baselines. Only "positional share"
-          has a shuffled baseline.
+          and those that read tokens (`Measure.needs_tokens`) have a shuffled baseline.
         - Scores whose pairs depend only on positions have no baseline from position. In
           cross-attention, all scores have none.
         - Scores whose pairs depend only on the key, such as "first token", have no baseline from
@@ -302,7 +302,15 @@ class _Measuring:
             measure for measure in MEASURES.values() if self._one_text or not measure.one_text
         ]
         self._pair_measures = [measure for measure in measures if measure.kind == "pairs"]
-        self._row_measures = [measure for measure in measures if measure.kind == "rows"]
+        self._row_measures = [
+            measure
+            for measure in measures
+            if measure.kind == "rows"
+            and (
+                measure.possible is None
+                or any(measure.possible(text.keys, stack.causal) for text in texts)
+            )
+        ]
         # Leave out lost weights, because computing them takes several times as long as the weights.
         self._head_measures = [
             measure
@@ -323,7 +331,8 @@ class _Measuring:
         self._pair_weights, self._shuffled, self._of_position, self._of_keys = self._numerators
         self._counts = np.zeros((*of_heads, count), np.int64)
         self._squares = np.zeros(of_heads)
-        self._row_values = np.zeros((*of_heads, len(self._row_measures)))
+        # Sums of the numbers of rows, and of those of uniform attention.
+        self._row_values = np.zeros((2, *of_heads, len(self._row_measures)))
         self._row_counts = np.zeros((*of_heads, len(self._row_measures)), np.int64)
         self._offsets = np.zeros((*of_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((*of_heads, len(OFFSET_LABELS)), np.int64)
@@ -478,9 +487,14 @@ class _Measuring:
         squares = np.einsum("thrk,thrk->thr", weights, weights)
         self._squares[:, into] += squares.sum(axis=2, dtype=np.float64)
         for column, measure in enumerate(self._row_measures):
-            values = values_of(measure, weights)
-            self._row_values[:, into, column] += np.nansum(values, axis=2, dtype=np.float64)
+            values = self._values_of_rows(measure, weights, block)
+            self._row_values[0][:, into, column] += np.nansum(values, axis=2, dtype=np.float64)
             self._row_counts[:, into, column] += np.count_nonzero(~np.isnan(values), axis=2)
+            if measure.needs_tokens:
+                uniform = (block.allowed / block.num_keys[:, None])[None, None]
+                repeated = np.repeat(uniform.astype(np.float32), num_texts, axis=0)
+                by_chance = self._values_of_rows(measure, repeated, block)
+                self._row_values[1][:, into, column] += np.nansum(by_chance, axis=2)
         self._add_offsets(into, weights, sums, squares, block)
         attends = (sums > 0).astype(np.float32)
         rows_of_texts = weights.reshape(num_texts, -1, num_keys)
@@ -490,6 +504,23 @@ class _Measuring:
             self._classes[name][:, into] += codes_of_rows.swapaxes(1, 2)[:, None] @ on_classes
             self._class_counts[name][:, into] += (attends @ codes_of_rows).astype(np.int64)
         self._add_edges(heads, weights, sums, block)
+
+    def _values_of_rows(
+        self, measure: Measure, weights: NDArray[np.float32], block: _Block
+    ) -> NDArray[Any]:
+        """Return the numbers of the rows of `weights`, (texts, heads, rows, keys), for a measure.
+
+        The result is (texts, heads, rows).
+        """
+        if not measure.needs_tokens:
+            return values_of(measure, weights)
+        rows = np.arange(block.rows.start, block.rows.stop)
+        return np.stack(
+            [
+                values_of(measure, of_text, (text.queries, text.keys, rows))
+                for of_text, text in zip(weights, self._texts, strict=True)
+            ]
+        )
 
     def _add_offsets(
         self,
@@ -623,7 +654,12 @@ class _Measuring:
                 )
             means = np.where(self._row_counts > 0, self._row_values / self._row_counts, np.nan)
             for column, measure in enumerate(self._row_measures):
-                scores[measure.name] = np.stack([means[..., column], *no_baselines], axis=1)
+                of_rows, by_chance = means[..., column]
+                if not measure.needs_tokens:
+                    by_chance = undefined
+                elif not self._row_counts[..., column].any():
+                    continue
+                scores[measure.name] = np.stack([of_rows, by_chance, undefined, undefined], axis=1)
         for measure in self._head_measures:
             values = np.stack([_values_of_heads(measure, text.stack) for text in self._texts])
             scores[measure.name] = np.stack([values, *no_baselines], axis=1)

@@ -337,7 +337,10 @@ def definition_of(role: str) -> str:
     'attends from a word to the word that it is the nsubj of'
     """
     if not role.startswith(SYNTACTIC):
-        return f"attends to {_measures_by_role()[role].description}"
+        measure = _measures_by_role()[role]
+        if measure.kind == "pairs":
+            return f"attends to {measure.description}"
+        return f"has a large {measure.description.removeprefix('the ')}"
     relation = role.removeprefix(SYNTACTIC)
     if relation.endswith(REVERSED):
         return f"attends from a word to its {relation.removesuffix(REVERSED)}"

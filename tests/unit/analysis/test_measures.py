@@ -37,12 +37,16 @@ from attnviz.record.masks import BandMask, ChosenMask, PackedMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Candidate, Passage, Prediction, Tokens
 from unit.formulas import weights_of
 from unit.records import given_record, vectors
 
 TEXTS = ["[CLS]", "the", "cat", "##s", "the", "cat", "##s", ",", ",", "dog", "[SEP]"]
 SPECIAL, COMMAS, DOG = (0, 10), (7, 8), 9
+# Passages, and the predicted tokens of the answer with the queries that predict them.
+NEEDLE, QUESTION, ANSWER = range(1, 4), range(4, 6), range(6, 10)
+PASSAGES = {"needle 1": NEEDLE, "question": QUESTION, "the answer": ANSWER}
+PREDICTING = range(5, 9)
 WORDS = [-1, 0, 1, 1, 2, 3, 3, 4, 5, 6, -2]
 N = len(TEXTS)
 
@@ -59,10 +63,38 @@ PAIRS: dict[str, Callable[[int, int], bool]] = {
     "punctuation": lambda i, j: j in COMMAS,
     "special tokens": lambda i, j: j in SPECIAL,
     "rarest token": lambda i, j: j == DOG,
+    "other passage": lambda i, j: any(
+        i in one and j in two
+        for one in PASSAGES.values()
+        for two in PASSAGES.values()
+        if one != two
+    ),
+    "needle attention": lambda i, j: i in QUESTION and j in NEEDLE,
 }
-# Value of a measure of rows for the weights of one query.
-ROWS: dict[str, Callable[[Sequence[float]], float]] = {
-    "entropy": lambda row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
+
+
+def lookback(i: int, row: Sequence[float]) -> float:
+    start = ANSWER[0]
+    if i not in PREDICTING or i < start:
+        return math.nan
+    context, new = sum(row[:start]) / start, sum(row[start:]) / (i + 1 - start)
+    return context / (context + new)
+
+
+def copied(i: int, row: Sequence[float]) -> float:
+    if i not in PREDICTING:
+        return math.nan
+    strongest = [j for j in range(N) if math.isclose(row[j], max(row), rel_tol=1e-6)]
+    copies = [j for j in strongest if j in NEEDLE and TEXTS[j] == TEXTS[i + 1]]
+    # The mean over the predicting queries is the number of copied tokens over that of the needle.
+    return len(copies) / len(strongest) * len(PREDICTING) / len(NEEDLE)
+
+
+# Value of a measure of rows for a query and its weights.
+ROWS: dict[str, Callable[[int, Sequence[float]], float]] = {
+    "entropy": lambda i, row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
+    "lookback ratio": lookback,
+    "copied needle": copied,
 }
 # Values of a measure of heads for all heads of a layer, from the output vector or the gate of each
 # head at each query.
@@ -88,6 +120,12 @@ def record_of(*, causal: bool) -> AttentionRecord:
     """Return a record of two layers. The heads have attention sinks, so rows sum to less than 1."""
     queries, keys = vectors(2, 2, 3, N, 4)
     tokens = Tokens.of(TEXTS, special=[position in SPECIAL for position in range(N)])
+    passages = [Passage(name, run.start, run.stop) for name, run in PASSAGES.items()]
+    predictions = [
+        Prediction(query, Candidate(TEXTS[query + 1], 0, 0.5), (), query + 1)
+        for query in PREDICTING
+    ]
+    tokens = replace(tokens, passages=tuple(passages), predictions=tuple(predictions))
     record = AttentionRecord.from_qk(
         queries, keys, tokens, causal=causal, sinks=np.zeros((2, 3), np.float32)
     )
@@ -116,7 +154,8 @@ def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float
     values = []
     for i, (row, visible) in enumerate(zip(weights.tolist(), allowed.tolist(), strict=True)):
         if name in ROWS:
-            values += [ROWS[name](row)] if sum(row) > 0 else []
+            value = ROWS[name](i, row) if sum(row) > 0 else math.nan
+            values += [] if math.isnan(value) else [value]
             continue
         keys = [j for j in range(N) if visible[j] and PAIRS[name](i, j)]
         values += [sum(row[j] for j in keys)] if keys else []
