@@ -617,17 +617,19 @@ def strongest_patches(maps: NDArray[Any]) -> Flags:
 def _spatial_entropy(maps: NDArray[Any], _region: Any) -> NDArray[Any]:
     means = maps.mean(axis=(1, 2), keepdims=True)
     excess = np.where(maps > means * (1 + _ROUNDING), maps - means, 0)
-    count, rows, columns = maps.shape
     # Patches above the mean get different numbers, and then the largest number among themselves and
-    # their eight neighbours, until nothing changes. The numbers of a component are then equal.
+    # their eight neighbours, until the numbers of a connected part are equal.
     numbers = np.where(excess > 0, np.arange(1, maps.size + 1).reshape(maps.shape), 0)
     before = np.zeros_like(numbers)
     while (numbers != before).any():
         before = numbers
-        padded = np.pad(numbers, ((0, 0), (1, 1), (1, 1)))
-        around = [padded[:, i : i + rows, j : j + columns] for i in range(3) for j in range(3)]
-        numbers = np.where(excess > 0, np.max(around, axis=0), 0)
-    sums = np.bincount(numbers.ravel(), excess.ravel(), maps.size + 1)[1:].reshape(count, -1)
+        around = np.pad(numbers, ((0, 0), (1, 1), (1, 1)))
+        around = np.maximum(np.maximum(around[:, :-2], around[:, 1:-1]), around[:, 2:])
+        around = np.maximum(np.maximum(around[..., :-2], around[..., 1:-1]), around[..., 2:])
+        # A number is the index of a patch of the same part, whose own number may be larger.
+        numbers = np.where(excess > 0, around, 0)
+        numbers = np.append(0, numbers)[numbers]
+    sums = np.bincount(numbers.ravel(), excess.ravel(), maps.size + 1)[1:].reshape(len(maps), -1)
     return _entropy(sums)
 
 
