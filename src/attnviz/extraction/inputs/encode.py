@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,7 +149,8 @@ class Encoder:
             batch.notes += self._notes_on_texts(batch, readings)
             if self.loaded.is_encoder_decoder:
                 self._add_decoder(batch, target, decoder_input_ids, readings)
-        batch.place_images = partial(self._place_images, example)
+        # A view that follows a generation makes a record several times.
+        batch.place_images = cache(partial(self._place_images, example))
         batch.notes += self.loaded.notes
         batch.readings += readings
         batch.passages = passages_of(self._passages, number)
