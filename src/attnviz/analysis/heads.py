@@ -512,7 +512,7 @@ class Scoring:
 
         read = even if uniform else attention.block
         allowed = maps.read(attention.allowed, [head], maps.tokens)[0].flatten(1).any(dim=1)
-        weights = maps.read(read, [head], maps.tokens)[0].double().cpu()[allowed].numpy()
+        weights = maps.read(read, [head], maps.tokens)[0].double()[allowed].numpy()
         if not maps.of_keys:
             weights = weights / np.maximum(weights.sum(axis=(1, 2), keepdims=True), 1e-30)
         of_head: NDArray[np.float64] = weights

@@ -216,9 +216,11 @@ def _largest_scores(records: Sequence[av.AttentionRecord]) -> dict[str, float]:
     scores_by_name: dict[str, list[float]] = {}
     for record in records:
         for stack in record.stacks.values():
-            for pattern, layers in av.analysis.all_head_scores(stack).items():
+            names = av.analysis.measures_of(stack)
+            patterns = [name for name in names if av.analysis.MEASURES[name].kind == "pairs"]
+            for pattern, layers in av.analysis.all_head_scores(stack, patterns).items():
                 scores = np.concatenate(layers)
-                if av.analysis.MEASURES[pattern].kind == "pairs" and not np.isnan(scores).all():
+                if not np.isnan(scores).all():
                     name = pattern if len(record.stacks) == 1 else f"{stack.name} {pattern}"
                     scores_by_name.setdefault(name, []).append(float(np.nanmax(scores)))
     return {name: float(np.mean(values)) for name, values in scores_by_name.items()}

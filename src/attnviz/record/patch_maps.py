@@ -6,7 +6,7 @@ model, whose patches attend to words, the patches are queries and the words keys
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnviz.record.stack import AttentionStack
 
 #: One token or several: positions or texts.
-Chosen = int | str | Sequence[int | str] | None
+Chosen = int | str | Iterable[int | str] | None
 # Method of a layer, such as `LayerAttention.block`: from heads, rows and columns to an array.
 _Read = Callable[[Sequence[int], Any, slice], torch.Tensor]
 # Maximum number of weights that are read at once, unless a single token has more.
@@ -73,13 +73,13 @@ class PatchMaps:
         return cls(grid, of_keys, _positions(name, chosen, others))
 
     def read(self, read: _Read, heads: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
-        """Return the maps of `tokens`, (heads, tokens, rows, columns)."""
+        """Return the maps of `tokens`, (heads, tokens, rows, columns), on the CPU."""
         patches = np.array(self.grid.positions)
         rows, columns = np.array(tokens), patches
         if not self.of_keys:
             rows, columns = columns, rows
         first, last = int(columns.min()), int(columns.max())
-        block = read(heads, as_rows(rows), slice(first, last + 1))[..., columns - first]
+        block = read(heads, as_rows(rows), slice(first, last + 1)).cpu()[..., columns - first]
         maps = block if self.of_keys else block.mT
         return maps.reshape(*maps.shape[:2], self.grid.rows, self.grid.columns)
 
@@ -111,9 +111,9 @@ def _grid_of(grids: Sequence[PatchGrid], image: int | None, owner: str) -> Patch
 def _positions(name: str, chosen: Chosen, tokens: Tokens) -> tuple[int, ...]:
     if chosen is None:
         return tuple(range(len(tokens)))
-    several = chosen if isinstance(chosen, Sequence | np.ndarray) else [chosen]
-    several = [chosen] if isinstance(chosen, str) else several
-    positions = sorted({tokens.position(token, name) for token in several})
+    if isinstance(chosen, str) or not isinstance(chosen, Iterable):
+        chosen = [chosen]
+    positions = sorted({tokens.position(token, name) for token in chosen})
     if not positions:
         raise ValueError(f"{name} is empty. Pass at least one token, or omit it for all.")
     return tuple(positions)

@@ -417,7 +417,7 @@ class AttentionStack(HeadNumbers):
         )
         total = torch.zeros(grid.rows, grid.columns, dtype=torch.float64)
         for part in maps.parts(len(chosen)):
-            total += maps.read(attention.block, chosen, part).double().sum((0, 1)).cpu()
+            total += maps.read(attention.block, chosen, part).double().sum((0, 1))
         count = len(chosen) * (len(maps.tokens) if maps.of_keys else 1)
         weights: NDArray[np.float32] = (total / count).float().numpy()
         if interpolation is None:
