@@ -144,6 +144,23 @@ def test_joined_tiles_and_the_small_picture(make: Make) -> None:
     assert_allclose(pixels, row.repeat(8, 0).repeat(8, 1), rtol=1e-4)
 
 
+def test_tiles_that_the_model_does_not_join(make: Make) -> None:
+    """Idefics 3 reads four tiles and the whole image, each resized to 32 x 32 pixels."""
+    model, reader = make("idefics 3")
+    stack = extract(model, (picture(48, 64), TEXT), processor=reader).stacks["self"]
+    boxes = [grid.box for grid in stack.key_tokens.grids]
+    tiles = [(0, 0, 32, 24), (32, 0, 64, 24), (0, 24, 32, 48), (32, 24, 64, 48)]
+    assert_allclose(boxes, [*tiles, (0, 0, 64, 48)], atol=0.05)
+    pixels = [stack.image_weights(0, queries=-1, image=image) for image in range(4)]
+    # Each pixel belongs to one of the tiles.
+    assert ((~np.isnan(pixels)).sum(axis=0) == 1).all()
+    joined = np.nansum(pixels, axis=0)
+    for grid, (left, top, right, bottom) in zip(stack.key_tokens.grids, tiles, strict=False):
+        row = stack.weights(layer=0)[:, -1, list(grid.positions)].mean(axis=0)
+        expected = row.reshape(2, 2).repeat(12, 0).repeat(16, 1)
+        assert_allclose(joined[top:bottom, left:right], expected, rtol=1e-4)
+
+
 def test_two_images_of_different_sizes_in_one_prompt(make: Make) -> None:
     """Qwen2-VL resizes each image to multiples of 28 pixels."""
     model, reader = make("qwen 2.5")
