@@ -9,7 +9,7 @@ import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
 import { headsOf, type Source, type WeightBlock } from "../../client/source";
 import { tokenText } from "../../draw/marks";
-import { gridTokens } from "../../draw/patches";
+import { gridTokens, patchOf } from "../../draw/patches";
 import {
   type Axis,
   type BySide,
@@ -124,7 +124,7 @@ export interface HeatSeries {
   /** Row of maps to which the map belongs. Undefined if all maps are in one row. */
   row?: number;
   /** Values of traits that a click on the map sets. Undefined if a click chooses a patch. */
-  choice?: Partial<Pick<RecordState, "layer" | "heads" | "prediction" | "key">>;
+  choice?: Partial<Pick<RecordState, "layer" | "heads" | "prediction" | "token" | "key">>;
 }
 
 /**
@@ -176,19 +176,23 @@ export function queryGridOf(
 }
 
 /**
- * Return the words that can each have a map: the tokens of the answer or, if the queries are patches
- * and the keys are words, the keys that are not special.
+ * Return the words that can each have a map: the tokens of the answer, or else those that are neither
+ * special nor patches. They are keys if patches are queries that attend to words.
  */
-function wordsOf({ queries, keys, asQuery }: Selection): Partial<HeatSeries>[] {
-  if (keys.grids?.length)
-    return (queries.predictions ?? []).map((made, prediction) => ({
+function wordsOf({ stack, queries, keys, asQuery }: Selection): Partial<HeatSeries>[] {
+  const readPatches = keys.grids?.length && (stack.causal || !queries.grids?.length);
+  if (readPatches && queries.predictions?.length)
+    return queries.predictions.map((made, prediction) => ({
       name: tokenText(made.token.text),
       token: queryOf(made, asQuery),
       choice: { prediction },
     }));
-  return keys.text.flatMap((text, key) =>
-    keys.special.includes(key) ? [] : [{ name: text, token: key, choice: { key } }],
-  );
+  const tokens = readPatches ? queries : keys;
+  const special = new Set(tokens.special);
+  return tokens.text.flatMap((name, token) => {
+    if (special.has(token) || patchOf(tokens, token)) return [];
+    return [{ name, token, choice: readPatches ? { token } : { key: token } }];
+  });
 }
 
 /** Return the kinds of maps that a selection has. */
@@ -277,11 +281,14 @@ export function heatQuestion(
     return tokens.length > 0 ? [Math.min(...tokens), Math.max(...tokens) + 1] : null;
   };
   const [rows, columns] = [spanOf(query), spanOf(key)];
-  if (grids.key && rows) return { ...question, side: "query", token: query ?? -1, rows };
+  if (grids.key && rows && first.choice?.key === undefined)
+    return { ...question, side: "query", token: query ?? -1, rows };
   if (grids.query && columns) return { ...question, side: "key", token: key ?? -1, columns };
   if (!grids.key) return null;
-  const numMatrices = Math.max(...readsOf(question).map(numMatricesOf));
-  return numMatrices * numQueries * numKeys > MAX_VALUES ? null : question;
+  const counts = readsOf(question).map(({ heads, combine }) =>
+    combine === "separate" ? heads.length : 1,
+  );
+  return Math.max(...counts) * numQueries * numKeys > MAX_VALUES ? null : question;
 }
 
 /** Return the reads of a request: one for each layer. All maps of a layer are in one reply. */
@@ -294,10 +301,6 @@ function readsOf({ stack, layer, rows, columns, series }: HeatQuestion): ReadReq
     const combine = isShared ? how : "separate";
     return { stack, layer: number, heads: all, combine, rows, columns };
   });
-}
-
-function numMatricesOf({ heads, combine }: ReadRequest): number {
-  return combine === "separate" ? heads.length : 1;
 }
 
 /** Return the mean of the rows that are not excluded, for a matrix that has `columns` columns. */

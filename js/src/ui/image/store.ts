@@ -188,12 +188,9 @@ export function createImagePanel<S extends RecordState>(
           strokeWidth: 1.8,
         },
       ],
-      note: [
-        numMaps > MAX_MAPS ? `The first ${MAX_MAPS} of ${numMaps} maps are shown.` : "",
-        options.note?.value ?? "",
-      ]
-        .join(" ")
-        .trim(),
+      note:
+        (numMaps > MAX_MAPS ? `The first ${MAX_MAPS} of ${numMaps} maps are shown. ` : "") +
+        (options.note?.value ?? ""),
     };
   });
   const drawn = computed(() => {

@@ -89,7 +89,8 @@ describe("the maps", () => {
   const namesOf = (kind: MapKind, of: Selection, all = [together]) =>
     mapsOf(kind, of, all, PALETTES.light).map(({ name }) => name.replaceAll("\u00a0", " "));
   const twoLayers = { layers: [0, 1], heads_per_layer: [2, 2] };
-  const selection = selectionOf(described(ANSWER, null, twoLayers), RECORD_DEFAULTS);
+  const answer = described(ANSWER, null, { ...twoLayers, causal: true });
+  const selection = selectionOf(answer, RECORD_DEFAULTS);
 
   it("are those of layers, of heads, or of the words of an answer", () => {
     expect(namesOf("chosen", selection)).toEqual(["mean of 2 heads"]);
@@ -100,9 +101,9 @@ describe("the maps", () => {
     ]);
     expect(namesOf("heads", selection)).toEqual(["head 0", "head 1"]);
     expect(namesOf("words", selection)).toEqual(["a", "b"]);
-    // Without words, layers or heads to choose from, they are those of the chosen heads.
-    expect(mapKinds(selectionOf(described(), RECORD_DEFAULTS))).not.toContain("words");
-    expect(namesOf("words", selectionOf(described(), RECORD_DEFAULTS))).toEqual([together.name]);
+    // Without layers to choose from, they are those of the chosen heads.
+    expect(mapKinds(selectionOf(described(), RECORD_DEFAULTS))).not.toContain("layers");
+    expect(namesOf("layers", selectionOf(described(), RECORD_DEFAULTS))).toEqual([together.name]);
   });
 
   it("are those of words that are keys if only queries are patches", () => {
@@ -111,6 +112,22 @@ describe("the maps", () => {
       ["cat", { key: 1 }],
       ["hat", { key: 2 }],
     ]);
+  });
+
+  it("are those of words that read patches, or that patches read, without an answer", () => {
+    const choicesOf = (of: Selection) =>
+      mapsOf("words", of, [together], PALETTES.light).map(({ choice }) => choice);
+    const selectionIn = (causal: boolean) =>
+      selectionOf(described(TOKENS, null, { causal }), RECORD_DEFAULTS);
+    expect(choicesOf(selectionIn(true))).toEqual([{ token: 7 }]);
+    expect(choicesOf(selectionIn(false))).toEqual([{ key: 7 }]);
+    // Queries that are words read keys that are patches.
+    const reading = selectionOf(described(text, TOKENS), RECORD_DEFAULTS);
+    expect(choicesOf(reading)).toEqual([{ token: 1 }, { token: 2 }]);
+    const maps = mapsOf("words", selectionIn(false), [together], PALETTES.light);
+    const question = (of: Selection) =>
+      heatQuestion(of, by(of), { query: 3, key: null }, maps, axesOf(of));
+    expect(question(selectionIn(false))).toMatchObject({ side: "key", columns: [7, 8] });
   });
 
   it.each<[MapKind, Selection, number, number[]]>([
