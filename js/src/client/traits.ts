@@ -250,8 +250,8 @@ const run: Trait<"before" | "after" | "difference"> = {
 /**
  * Maps over the image. `"chosen"` draws the chosen heads. `"layers"` draws them in each layer, and
  * `"heads"` each head of the layer, as small maps in rows. `"words"` draws a map of each token of
- * the answer or, in a stack whose queries are patches and whose keys are words, of each word. A
- * click on a small map chooses its layer, head or word.
+ * the answer. Without an answer, it draws one of each word that reads patches or, in diffusion
+ * models, that patches read. A click on a small map chooses its layer, head or word.
  */
 const maps: Trait<"chosen" | "layers" | "heads" | "words"> = {
   value: "chosen",

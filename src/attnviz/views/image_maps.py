@@ -14,8 +14,9 @@ class ImageMaps(PositionedView):
     maps : {"chosen", "layers", "heads", "words"}
         Maps over the image. ``"chosen"`` draws the chosen heads. ``"layers"`` draws them in each
         layer, and ``"heads"`` each head of the layer, as small maps in rows. ``"words"`` draws a
-        map of each token of the answer or, in a stack whose queries are patches and whose keys are
-        words, of each word. A click on a small map chooses its layer, head or word.
+        map of each token of the answer. Without an answer, it draws one of each word that reads
+        patches or, in diffusion models, that patches read. A click on a small map chooses its
+        layer, head or word.
     """
 
     maps = Choice(["chosen", "layers", "heads", "words"], "chosen").tag(
