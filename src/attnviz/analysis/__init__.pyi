@@ -24,5 +24,7 @@ from .patterns import previous_token as previous_token
 from .patterns import repeated_induction as repeated_induction
 from .patterns import same_token as same_token
 from .patterns import self_token as self_token
+from .shares import PassageShares as PassageShares
+from .shares import passage_shares as passage_shares
 
 __all__: list[str]

@@ -72,6 +72,7 @@ def head_statistics(
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     parse: Sequence[Any] | str | None = None,
     target: Sequence[str] | None = None,
+    passages: Any = None,
     truncation: bool | int = False,
     tokenizer: Any = None,
     processor: Any = None,
@@ -115,6 +116,10 @@ def head_statistics(
         (reversed)" the weight of verbs on their subjects.
     target : sequence of str, optional
         Output that the model is made to produce for each text, as for `attnviz.extract`.
+    passages : optional
+        Passages of all texts, as for `attnviz.extract`, or a list with those of each text. The
+        roles "retrieval" and "query-focused retrieval" need the passages ``"needle"`` and
+        ``"question"``.
     truncation : bool or int, default False
         Whether to cut long texts, or their maximum number of tokens, as for `attnviz.extract`. If
         False, texts that are too long for the model are left out.
@@ -204,6 +209,7 @@ def head_statistics(
         "tokenizer": tokenizer,
         "processor": processor,
         "truncation": truncation,
+        "passages": passages,
         "layers": layers,
         "name": name,
     }
