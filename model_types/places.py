@@ -39,8 +39,9 @@ from model_types.reference import draw_the_same, run
 from model_types.shrink import merged
 
 _PATCH = re.compile(r"(?:(\d+): )?(small )?(\d+),(\d+)")
+_BAND = re.compile(r"(\d+),(\d+\.\d+)s")
 _STEPS = re.compile(r"(?:x(\d+) )?(\d+)(?:-(\d+))?")
-_TIME = re.compile(r"(?:(\d+): )?(\d+\.\d+)s")
+_TIME = re.compile(r"(?:(\d+): |\d+,)?(\d+\.\d+)s")
 # Part of the notes on tokens without a place.
 _NO_PLACE = re.compile(r"have no (rows and columns|times|steps)")
 _PIXELS = ("pixel_values", "pixel_values_videos", "flattened_patches")
@@ -59,8 +60,8 @@ _LAYOUTS = (
     "flattened_patches",
 )
 _SECONDS = 0.03
-# Number of random changes of a part.
-_DRAWS = 2
+# Numbers of random changes of a part. More are tried only if another token moves most.
+_DRAWS = (2, 16)
 # A name is wrong if its token moves by less than this share of the largest movement.
 _CLEAR = 0.7
 
@@ -94,6 +95,27 @@ def _make_local(module: nn.Conv1d | nn.Conv2d, *, causal: bool) -> None:
     weight *= norm / weight.norm()
 
 
+def _make_codes_local(encoder: Any, quantizer: nn.Module) -> None:
+    """Let the quantizer of an image encoder read the mean colours of each patch.
+
+    Codes of a random encoder change with all patches, or with none.
+    """
+    images: list[torch.Tensor] = []
+
+    def keep(_: nn.Module, args: tuple[Any, ...]) -> None:
+        images[:] = args[:1]
+
+    def mean_colours(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        vectors = args[0]
+        colours = nn.functional.adaptive_avg_pool2d(images[0], vectors.shape[-2:])
+        random = torch.Generator().manual_seed(0)
+        mix = torch.randn(vectors.shape[1], colours.shape[1], generator=random)
+        return (torch.einsum("vc,bchw->bvhw", mix, colours), *args[1:])
+
+    encoder.register_forward_pre_hook(keep)
+    quantizer.register_forward_pre_hook(mean_colours)
+
+
 def _mixing_little(model: PreTrainedModel) -> PreTrainedModel:
     """Return a copy of the model in which a patch or frame has little effect on others.
 
@@ -110,6 +132,9 @@ def _mixing_little(model: PreTrainedModel) -> PreTrainedModel:
         if getattr(module, "causal", False)
     ]
     for module in alone.modules():
+        for child in module.children():
+            if re.search("Vector.*Quantizer", type(child).__name__) and hasattr(module, "encoder"):
+                _make_codes_local(module.encoder, child)
         parts = [part for part in module.modules() if _ATTENTION.search(type(part).__name__)]
         if parts == [module]:
             module.register_forward_hook(lambda _, __, output: _weakened(output))
@@ -237,7 +262,8 @@ def _probe(model: PreTrainedModel, trial: _Trial, *, first: bool) -> dict[str, s
             continue
         special = torch.tensor(tokens.special)
         of_media = (moves.of(side) > moves.smallest(side)) & ~special
-        marks = _placeholders(model, trial.inputs, len(tokens))
+        is_tower = side.startswith(("vision", "audio"))
+        marks = None if is_tower else _placeholders(model, trial.inputs, len(tokens))
         if len(tokens) in _object_counts(model.config):
             continue
         # Models of several codebooks (CSM) have several ids per token.
@@ -259,6 +285,7 @@ def _probe(model: PreTrainedModel, trial: _Trial, *, first: bool) -> dict[str, s
             sample = [] if mixed else _sample(parts, first=first)
             wrong = (_wrong(moves, side, token, parts, of_media) for token in sample)
             results[side] = next(filter(None, wrong), "") or _end(tokens, trial) or "whole"
+            moves.draws = _DRAWS[0]
     return results
 
 
@@ -287,6 +314,9 @@ def _wrong(
     ]
     if len(mosts) < 2:
         return ""
+    if moves.draws < _DRAWS[1]:
+        moves.draws = _DRAWS[1]
+        return _wrong(moves, side, token, parts, of_media)
     return f"{names[mosts[0]]} moves and not {names[token]}"
 
 
@@ -299,18 +329,18 @@ class _Moves:
         self.record = _record(model, trial.inputs, trial.processor)
         self._before = _vectors(self.record)
         self._after: dict[Any, list[dict[str, torch.Tensor]]] = {}
+        self.draws = _DRAWS[0]
 
     def of(self, side: str, part: tuple[_Share, _Share, _Share] | None = None) -> torch.Tensor:
         """Return how much each token of a side of a stack moves if `part`, or all, changes."""
         part = part or (_ALL, _ALL, _ALL)
-        if part not in self._after:
-            inputs = [self.trial.changed(*part, seed=seed) for seed in range(_DRAWS)]
-            self._after[part] = [
-                _vectors(_record(self._model, changed, self.trial.processor)) for changed in inputs
-            ]
+        after = self._after.setdefault(part, [])
+        for seed in range(len(after), self.draws):
+            changed = self.trial.changed(*part, seed=seed)
+            after.append(_vectors(_record(self._model, changed, self.trial.processor)))
         before = self._before[side]
         moves = torch.zeros(len(before), dtype=before.dtype)
-        for vectors in self._after[part]:
+        for vectors in after[: self.draws]:
             if side in vectors and vectors[side].shape == before.shape:
                 moves += (vectors[side] - before).norm(dim=1)
         return moves
@@ -366,8 +396,9 @@ def _end(tokens: Tokens, trial: _Trial) -> str:
         return ""
     step = times[1] - times[0]
     # Some extractors pad all sounds to a window.
-    rate = trial.processor.sampling_rate
+    rate = getattr(trial.processor, "sampling_rate", 1)
     window = getattr(trial.processor, "n_samples", 0) / rate
+    window = window or (getattr(trial.processor, "max_length", 0) or 0) / 100
     ends = (trial.seconds, window, getattr(trial.processor, "default_audio_length", 0))
     if any(end - 3 * step - 0.1 <= times[-1] <= end + step for end in ends):
         return ""
@@ -416,11 +447,17 @@ def _parts(tokens: Tokens, trial: _Trial) -> list[Any]:
             )
             for match in steps
         ]
+    # In a spectrogram, a column is a time.
+    times = sorted({float(match[2]) for name in tokens.text if (match := _BAND.fullmatch(name))})
+    names = [
+        f"{match[1]},{times.index(float(match[2]))}" if (match := _BAND.fullmatch(name)) else name
+        for name in tokens.text
+    ]
     cells = [
         None
         if match is None
         else ((int(match[1] or 1) - 1, match[2]), int(match[3]), int(match[4]))
-        for match in map(_PATCH.fullmatch, tokens.text)
+        for match in map(_PATCH.fullmatch, names)
     ]
     # The small picture and the joined tiles of an image are both the whole image.
     sizes: dict[tuple[int, str | None], tuple[int, int]] = {}
@@ -528,7 +565,10 @@ def _known_trials(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
                 for trial in _of_image_processor(model, inputs)
             )
     if sound is not None:
-        yield from _of_sound(model, inputs)
+        trials = list(_of_sound(model, inputs))
+        yield from trials or _of_features(model, inputs, sound)
+        if sound == "input_values" and inputs[sound].dim() == 3 and inputs[sound].shape[1] > 1:
+            yield from _of_spectrogram(model, inputs)
     if any(name in inputs for name in _SERIES):
         yield from _of_series(model, inputs)
 
@@ -834,6 +874,35 @@ def _of_sound(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
         trial = _sound_trial(model, inputs, extractor, seconds)
         if trial is not None:
             yield trial
+
+
+def _of_features(model: PreTrainedModel, inputs: Inputs, name: str) -> Iterator[_Trial]:
+    """Yield a trial with feature vectors (examples, time, bins) of 10 ms, or without any bins."""
+    features = inputs[name]
+    if features.dim() != 3 or _accepted(model, lambda: dict(inputs)) is None:
+        return
+
+    def changed(_: _Share, __: _Share, part: _Share, seed: int) -> Inputs:
+        other = features.clone()
+        noise = torch.randn(features.shape, generator=torch.Generator().manual_seed(seed))
+        frames = _part(part, features.shape[1])
+        other[:, frames] += 0.3 * (noise[:, frames] + 1)
+        return {**inputs, name: other}
+
+    seconds = features.shape[1] * 0.01
+    yield _Trial(f"{features.shape[1]} feature vectors", inputs, changed, seconds=seconds)
+
+
+def _of_spectrogram(model: PreTrainedModel, inputs: Inputs) -> Iterator[_Trial]:
+    """Yield a trial whose rows are bands of frequencies, and whose columns are times (AST)."""
+    turned = {"pixels": inputs["input_values"].transpose(1, 2)[:, None]}
+    change = _changer(turned, "pixels")
+
+    def changed(*parts: Any, seed: int) -> Inputs:
+        other: torch.Tensor = change(*parts, seed=seed)["pixels"][:, 0].transpose(1, 2)
+        return {**inputs, "input_values": other}
+
+    yield _Trial("bands", inputs, changed)
 
 
 def _sound_trial(

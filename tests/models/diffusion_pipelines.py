@@ -14,6 +14,8 @@ from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
+    LlamaConfig,
+    LlamaModel,
     PreTrainedTokenizerFast,
     T5Config,
     T5EncoderModel,
@@ -295,6 +297,112 @@ def wan(folder: Path) -> Any:
     )
 
 
+def cog_video(folder: Path) -> Any:
+    return diffusers.CogVideoXPipeline(
+        tokenizer=tokenizer(folder, "t5", 226),
+        text_encoder=_t5(),
+        vae=diffusers.AutoencoderKLCogVideoX(
+            in_channels=3,
+            out_channels=3,
+            down_block_types=("CogVideoXDownBlock3D",) * 4,
+            up_block_types=("CogVideoXUpBlock3D",) * 4,
+            block_out_channels=(8, 8, 8, 8),
+            latent_channels=4,
+            layers_per_block=1,
+            norm_num_groups=2,
+            temporal_compression_ratio=4,
+        ),
+        transformer=diffusers.CogVideoXTransformer3DModel(
+            num_attention_heads=2,
+            attention_head_dim=16,
+            in_channels=4,
+            out_channels=4,
+            time_embed_dim=2,
+            text_embed_dim=_WIDTH,
+            num_layers=2,
+            sample_width=16,
+            sample_height=8,
+            sample_frames=9,
+            patch_size=2,
+            max_text_seq_length=12,
+        ),
+        scheduler=diffusers.CogVideoXDDIMScheduler(),
+    )
+
+
+def hunyuan_video(folder: Path) -> Any:
+    return diffusers.HunyuanVideoPipeline(
+        text_encoder=LlamaModel(_llama()).eval(),
+        tokenizer=tokenizer(folder, "bert", 256),
+        transformer=diffusers.HunyuanVideoTransformer3DModel(
+            in_channels=4,
+            out_channels=4,
+            num_attention_heads=2,
+            attention_head_dim=10,
+            num_layers=1,
+            num_single_layers=2,
+            num_refiner_layers=1,
+            patch_size=2,
+            patch_size_t=1,
+            text_embed_dim=_WIDTH,
+            pooled_projection_dim=_WIDTH,
+            rope_axes_dim=(2, 4, 4),
+        ),
+        vae=diffusers.AutoencoderKLHunyuanVideo(
+            in_channels=3,
+            out_channels=3,
+            latent_channels=4,
+            down_block_types=("HunyuanVideoDownBlock3D",) * 4,
+            up_block_types=("HunyuanVideoUpBlock3D",) * 4,
+            block_out_channels=(8, 8, 8, 8),
+            layers_per_block=1,
+            norm_num_groups=4,
+            mid_block_add_attention=True,
+        ),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=7.0),
+        text_encoder_2=_clip(),
+        tokenizer_2=tokenizer(folder, "clip", 77),
+    )
+
+
+def _llama() -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=20,
+        hidden_size=_WIDTH,
+        intermediate_size=37,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+    )
+
+
+def qwen_image(folder: Path) -> Any:
+    return diffusers.QwenImagePipeline(
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(),
+        vae=diffusers.AutoencoderKLQwenImage(
+            base_dim=24,
+            z_dim=4,
+            dim_mult=[1, 2, 4],
+            num_res_blocks=1,
+            temperal_downsample=[False, True],
+            latents_mean=[0.0] * 4,
+            latents_std=[1.0] * 4,
+        ),
+        # Any language model that returns hidden states.
+        text_encoder=LlamaModel(_llama()).eval(),
+        tokenizer=tokenizer(folder, "bert", 512),
+        transformer=diffusers.QwenImageTransformer2DModel(
+            patch_size=2,
+            in_channels=16,
+            out_channels=4,
+            num_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=_WIDTH,
+            axes_dims_rope=(8, 4, 4),
+        ),
+    )
+
+
 #: Each pipeline with the settings of a small picture. Most classes expect sizes in latents.
 BUILDERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "Stable Diffusion 1.5": (stable_diffusion, {"height": 32, "width": 24}),
@@ -313,6 +421,15 @@ BUILDERS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "HunyuanDiT": (hunyuan, {"height": 128, "width": 64, "use_resolution_binning": False}),
     "Wan": (wan, {"height": 16, "width": 32, "num_frames": 9, "max_sequence_length": 12}),
+    "CogVideoX": (
+        cog_video,
+        {"height": 16, "width": 32, "num_frames": 9, "max_sequence_length": 12},
+    ),
+    "HunyuanVideo": (
+        hunyuan_video,
+        {"height": 16, "width": 32, "num_frames": 5, "max_sequence_length": 12},
+    ),
+    "Qwen-Image": (qwen_image, {"height": 32, "width": 16, "max_sequence_length": 32}),
 }
 
 

@@ -7,7 +7,7 @@ denoiser makes in an unwatched run with the same generator, or by diffusers' own
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,9 +23,19 @@ from attnviz.record.attention import StoredAttention
 pytest.importorskip("diffusers")
 
 from models.diffusion_pipelines import BUILDERS, PROMPT, STEPS, make
+from models.interrupts import Subject, Tracer, positions
 
 #: Row of the prompt in a batch with classifier-free guidance, and number of forwards per step.
-ROWS = dict.fromkeys(BUILDERS, (1, 1)) | {"FLUX": (0, 1), "Wan": (0, 2)}
+ROWS = dict.fromkeys(BUILDERS, (1, 1)) | {
+    "FLUX": (0, 1),
+    "Wan": (0, 2),
+    "HunyuanVideo": (0, 1),
+    "Qwen-Image": (0, 1),
+}
+#: Pipelines that make a film. A patch has up to four of its frames.
+FILMS = ("Wan", "CogVideoX", "HunyuanVideo")
+#: Source files that change and restore a pipeline, by the ends of their paths.
+CHANGING = ("diffusion.py", "cleanup.py", "hooks.py", "forward.py", "trace.py", "reading.py")
 #: Rows are sums of products of at most 16 numbers of size up to about 30, in float32, so weights
 #: have errors of a few thousand roundings at most.
 ERROR = 2e-5
@@ -80,6 +90,11 @@ def noting(pipe: Any, kind: str, weights: list[list[NDArray[Any]]]) -> Iterator[
         denoiser_of(pipe).register_forward_pre_hook(begin),
         denoiser_of(pipe).register_forward_hook(end),
     ]
+    if kind == "HunyuanVideo":
+        # Words attend to words before they meet patches.
+        words = pipe.transformer.context_embedder
+        hooks.append(words.register_forward_pre_hook(end))
+        hooks.append(words.register_forward_hook(lambda *_: running.__setitem__(0, True)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "scaled_dot_product_attention", attended)
         yield
@@ -140,6 +155,7 @@ def state(pipe: Any) -> list[Any]:
         ("PixArt", "cross 8x4", "a red cat on grass </s>"),
         ("HunyuanDiT", "cross 8x4", "[CLS] a red cat on grass [SEP]"),
         ("Wan", "cross 3x1x2", "a red cat on grass </s>"),
+        ("CogVideoX", "joint 3x1x2", "a red cat on grass </s>"),
     ],
 )
 def test_weights_picture_state_and_tokens(kind: str, name: str, words: str, tmp_path: Path) -> None:
@@ -155,7 +171,7 @@ def test_weights_picture_state_and_tokens(kind: str, name: str, words: str, tmp_
     assert_step(record, "step 1", calls[1], kind)
     assert_step(record, "step 2", calls[2], kind)
     assert not any(title.endswith("step 0") for title in record.stacks)
-    frames = picture[:: picture.shape[0] // 2] if kind == "Wan" else [picture]
+    frames = picture[::4] if kind in FILMS else [picture]
     assert all(map(np.array_equal, record.images, frames))
     assert len(record.images) == len(frames)
     assert next(iter(record.stacks)).startswith(f"{name} step ")
@@ -168,18 +184,38 @@ def test_weights_picture_state_and_tokens(kind: str, name: str, words: str, tmp_
     assert all(tokens.special[index] for index in padding)
     assert tokens.text.count("cat") == (2 if kind in ("Stable Diffusion 3", "HunyuanDiT") else 1)
     # The text and the patches have all tokens of the denoiser.
-    assert len(tokens) - padding[-1] - 1 == (32 if kind == "FLUX" else 0)
+    num_patches = {"FLUX": 32, "CogVideoX": 6}.get(kind, 0)
+    assert len(tokens) - padding[-1] - 1 == num_patches
     sizes = [int(size) for size in name.partition(" ")[2].split("x")]
     assert [(grid.rows, grid.columns) for grid in patches.grids] == [tuple(sizes[-2:])] * (
-        3 if kind == "Wan" else 1
+        3 if kind in FILMS else 1
     )
     start = patches.grids[0].start
     assert patches.text[start].endswith("0,0")
-    assert start == (12 if kind == "FLUX" else 0)
+    assert start == (12 if num_patches else 0)
     assert any("(guidance)" in note for note in record.notes) == (kind != "FLUX")
     if kind == "PixArt":
         # The other classes do not mask the padding of the prompt.
         assert stack.weights(layer=0)[..., padding].max() == 0
+
+
+@pytest.mark.parametrize(("kind", "dropped"), [("Qwen-Image", 34), ("HunyuanVideo", 95)])
+def test_words_after_an_instruction(kind: str, dropped: int, tmp_path: Path) -> None:
+    """The pipelines drop the vectors of an instruction that they write before the prompt."""
+    pipe, call = make(kind, tmp_path)
+    read: list[Any] = []
+    handle = pipe.text_encoder.register_forward_pre_hook(
+        lambda _, __, options: read.append(options["input_ids"][0, dropped:]), with_kwargs=True
+    )
+    record = extract(pipe, call | {"generator": generator()}, steps=1)
+    handle.remove()
+    _, calls = expected(pipe, call, kind)
+    assert_step(record, "", calls[1], kind)
+    tokens = record.stack().key_tokens
+    start = 0 if kind == "Qwen-Image" else len(tokens) - len(read[0])
+    words = tokens.text[start : start + len(read[0])]
+    assert list(words) == pipe.tokenizer.convert_ids_to_tokens(read[0])
+    assert len(tokens) == len(words) + sum(grid.rows * grid.columns for grid in tokens.grids)
 
 
 @pytest.mark.parametrize("kind", ["Stable Diffusion 1.5", "Stable Diffusion 3", "FLUX"])
@@ -306,6 +342,29 @@ def test_a_list_of_prompts_and_a_long_prompt(tmp_path: Path) -> None:
     assert "grass" in records[0].stack().key_tokens.text
     assert "snow" in records[1].stack().key_tokens.text
     assert "The prompt was truncated to the first 12 of its 17 tokens." in records[1].notes
+
+
+def test_an_interrupt_at_any_line_leaves_the_pipeline_as_it_was(tmp_path: Path) -> None:
+    """Interrupt at six random lines, and at the last six lines of cleanup.py that run."""
+    pipe, call = make("FLUX", tmp_path)
+    picture = run(pipe, call)
+    subject = Subject(
+        lambda _: extract(pipe, call | {"generator": generator()}, steps=0, progress=False)
+    )
+    lines = positions(subject, tmp_path, CHANGING)
+    assert len(lines) > 100
+    rng = np.random.default_rng(5)
+    before, interrupts = state(pipe), 0
+    restoration = positions(subject, tmp_path, ("cleanup.py",))
+    for position in [*rng.choice(lines, 6, replace=False), *restoration[-6:]]:
+        tracer = Tracer(position)
+        with suppress(KeyboardInterrupt), tracer:
+            subject.run(tmp_path)
+        assert state(pipe) == before, tracer.raised
+        interrupts += len(tracer.raised)
+    # The first run fills caches, so later runs may have fewer lines.
+    assert interrupts > 6
+    assert np.array_equal(run(pipe, call), picture)
 
 
 def test_files_and_views(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ from attnviz.record.from_arrays.tokens import tokens_from_positions
 from attnviz.record.notes import Note
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens, joined_tokens, quote
+from attnviz.record.tokens import Tokens, joined_tokens, quote, selected_tokens
 from attnviz.utils.arguments import existing_numbers, format_named, format_numbers
 from attnviz.utils.cleanup import Cleanup
 
@@ -58,7 +58,15 @@ _NUM_STEPS = 4
 # Components of a pipeline that may be its denoiser. Wan 2.2 has two transformers.
 _DENOISERS = ("unet", "transformer", "transformer_2")
 # Denoisers in which words and patches are one sequence, and whether the words come first.
-_WORDS_FIRST = {"FluxTransformer2DModel": True, "SD3Transformer2DModel": False}
+_WORDS_FIRST = {
+    "CogVideoXTransformer3DModel": True,
+    "FluxTransformer2DModel": True,
+    "HunyuanVideoTransformer3DModel": False,
+    "QwenImageTransformer2DModel": True,
+    "SD3Transformer2DModel": False,
+}
+# Denoisers whose pipelines drop the vectors of an instruction before the prompt.
+_INSTRUCTED = ("HunyuanVideoTransformer3DModel", "QwenImageTransformer2DModel")
 # Key of the mean in a dictionary from step to attention.
 _MEAN = -1
 
@@ -243,9 +251,13 @@ class _PipelineWatch:
         return None
 
     @property
+    def _kind(self) -> str:
+        return type(getattr(self._pipe, "transformer", None)).__name__
+
+    @property
     def _words_first(self) -> bool | None:
         """Whether words come before patches in one sequence, or None if there is no such."""
-        return _WORDS_FIRST.get(type(getattr(self._pipe, "transformer", None)).__name__)
+        return _WORDS_FIRST.get(self._kind)
 
     def _paths(self, kind: _Kind) -> list[str]:
         """Return the modules of a stack whose layers are kept."""
@@ -290,7 +302,9 @@ class _PipelineWatch:
         kept = f"The record has {format_named('step', self._kept)}"
         kept = "Weights between patches and words are means" if self._means else kept
         notes = [f"{kept} of {self._num_steps} steps (0 to {self._num_steps - 1})."]
-        words = [_tokens_of(prompt, notes) for prompt in self._used]
+        words = [
+            _tokens_of(prompt, notes, drops=self._kind in _INSTRUCTED) for prompt in self._used
+        ]
         frames = np.linspace(0, len(pictures) - 1, self._num_frames).round().astype(int)
         images = [pictures[frame] for frame in frames]
         stacks: dict[str, AttentionStack] = {}
@@ -310,8 +324,8 @@ class _PipelineWatch:
         if not stacks:
             raise NotImplementedError(
                 f"model: {title} has no attention that can be read ({unread or 'no such layers'}). "
-                "Pass a pipeline of Flux, Stable Diffusion, PixArt, HunyuanDiT or Wan with its "
-                "default attention processors."
+                "Pass a pipeline of Flux, Stable Diffusion, PixArt, HunyuanDiT, Wan, Qwen-Image, "
+                "CogVideoX or HunyuanVideo with its default attention processors."
             )
         if unread:
             notes.append(Note(f"Attention that is not shown: {unread}.", "not shown"))
@@ -365,28 +379,32 @@ def _num_patches(denoiser: Any, latents: torch.Tensor) -> tuple[int, int]:
     if latents.dim() == 3:
         return latents.shape[1], 1
     size = getattr(denoiser.config, "patch_size", None) or 1
-    # Latents of a film are (batch, channels, frames, height, width).
-    sizes = size if isinstance(size, list | tuple) else (1, size, size)[5 - latents.dim() :]
+    frames = getattr(denoiser.config, "patch_size_t", None) or 1
+    # Latents of a film are (batch, channels, frames, height, width). CogVideoX has frames first.
+    if latents.dim() == 5 and latents.shape[2] == denoiser.config.in_channels != latents.shape[1]:
+        latents = latents.transpose(1, 2)
+    sizes = size if isinstance(size, list | tuple) else (frames, size, size)[5 - latents.dim() :]
     counts = [side // part for side, part in zip(latents.shape[2:], sizes, strict=True)]
     return math.prod(counts), counts[0] if len(counts) == 3 else 1
 
 
-def _tokens_of(prompt: _Prompt, notes: list[str]) -> Tokens:
+def _tokens_of(prompt: _Prompt, notes: list[str], *, drops: bool) -> Tokens:
     """Return the tokens of a prompt, named by position if they are not known, and add notes.
 
     Several tokenizers may have read the prompt, for one vector of all texts (FLUX), for vectors of
     the same tokens (Stable Diffusion XL), or for vectors of CLIP and then of T5 (Stable
     Diffusion 3). The first padded reading of a tokenizer is that of the prompt. A later one is that
-    of the negative prompt.
+    of the negative prompt. `drops` is whether the pipeline drops the first vectors.
     """
     length = len(prompt.vectors)
     firsts: dict[int, Reading] = {}
     for reading in prompt.readings:
-        if reading.options.get("padding") == "max_length":
+        if reading.options.get("padding") in ("max_length", True):
             firsts.setdefault(id(reading.tokenizer), reading)
     known = list(firsts.values())
-    for used in (known[-1:], known[::2] if len(known) == 3 else []):
-        if used and sum(len(reading.ids) for reading in used) == length:
+    for used in (known[:1] if drops else known[-1:], known[::2] if len(known) == 3 else []):
+        surplus = sum(len(reading.ids) for reading in used) - length
+        if used and (surplus == 0 or (drops and surplus > 0)):
             break
     else:
         notes.append("The tokens of the prompt are not known.")
@@ -404,7 +422,8 @@ def _tokens_of(prompt: _Prompt, notes: list[str]) -> Tokens:
         if longest > len(tokens):
             note = f"The prompt was truncated to the first {len(tokens)} of its {longest} tokens."
             notes.append(Note(note, "part of a text"))
-    return reduce(joined_tokens, parts)
+    tokens = reduce(joined_tokens, parts)
+    return selected_tokens(tokens, range(surplus, len(tokens))) if surplus else tokens
 
 
 def _pictures(output: Any) -> list[NDArray[np.uint8]]:

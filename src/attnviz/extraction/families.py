@@ -139,7 +139,9 @@ OVER_LAYERS = re.compile("AttentionResidual$")
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
 #: Name of the submodule that is the language model, in a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"
-VISION_MODULE = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
+VISION_MODULE = re.compile(r"vision|visual|image|^vit$|^vqmodel$", re.IGNORECASE)
+#: Names of attention modules whose queries are patches and whose keys are other tokens.
+PATCHES_ASK = re.compile("image_to_|image_layers")
 AUDIO_MODULE = re.compile(r"audio|speech", re.IGNORECASE)
 #: Names of modules that turn patches or frames into tokens of a text.
 CONNECTOR_MODULE = re.compile(
@@ -178,8 +180,8 @@ class Family:
     class_token_last : bool
         Whether the class token comes after the patches.
     custom_patch_order : bool
-        Whether patches are in an order that only the model's code defines. Such patches are named
-        by their index and not by row and column.
+        Whether patches are in an order that only the model's code defines, or tokens are not
+        patches. Such tokens are named by their index and not by row and column.
     colours_last : bool
         Whether the colours are the last axis of the pixel values in a flattened patch (a row of
         ``pixel_values``).
@@ -208,8 +210,11 @@ _FAMILIES = {
     "git": Family(image_first=True),
     "hiera": Family(custom_patch_order=True),
     "layoutlmv3": Family(image_first=False),
+    # Points that a convolution found, row by row.
+    "lightglue": Family(custom_patch_order=True),
     "llama4_vision_model": Family(class_token_last=True),
     "paligemma": Family(bidirectional_prompt=True),
+    "superglue": Family(custom_patch_order=True),
     "vit_mae": Family(custom_patch_order=True),
 }
 

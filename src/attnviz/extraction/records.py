@@ -144,7 +144,7 @@ def records_of_forward(
         )
         batch.size, batch.tokens, batch.example_notes = 1, {}, []
         padding_notes = [[]]
-    tokens = RecordTokens(loaded, batch, stacks, forward.packed)
+    tokens = RecordTokens(loaded, batch, stacks, forward.packed, forward.convolved)
     example_notes = batch.example_notes or [[]] * batch.size
     return [
         _record(

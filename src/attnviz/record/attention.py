@@ -397,7 +397,6 @@ class QueryKeyAttention(StoredAttention):
         return head // (self.num_heads // self.keys.shape[0])
 
     def permute(self, order: torch.Tensor) -> QueryKeyAttention:
-        """Reorder the tokens. Raise NotImplementedError if the bias cannot be reordered."""
         indices = order.to(self.queries.device)
         return replace(
             self,

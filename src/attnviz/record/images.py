@@ -170,7 +170,8 @@ class PatchGrid:
         if self.unit == "step":
             return step_name(range(round(first), round(end)))
         if self.unit:
-            return f"{first:.{2 if self.step >= 0.01 else 3}f}{self.unit}"
+            time = f"{first:.{2 if self.step >= 0.01 else 3}f}{self.unit}"
+            return f"{row},{time}" if self.rows > 1 else time
         return f"{row},{column}" if self.image is not None or self.rows > 1 else str(column)
 
     def in_pixels(

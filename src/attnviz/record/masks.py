@@ -190,9 +190,13 @@ class Bias(_Part):
     def permute(self, order: torch.Tensor) -> Bias:
         """Return the bias for the same tokens in another order (see `Mask.permute`).
 
-        Raise NotImplementedError, except in `WindowBias`.
+        All tokens are one window, so their number should be small.
         """
-        raise NotImplementedError("only a bias in windows can be reordered")
+        every = slice(0, len(order))
+        values = [self.added(head, every, every) for head in range(self.num_heads)]
+        tokens = torch.stack([block.expand(len(order), -1) for block in values])[None]
+        windows = torch.zeros_like(order)
+        return WindowBias(tokens, windows, windows, order, order)
 
 
 # Largest absolute value of `before`, `after` and `offset` of a `BandMask`. Their sums with a

@@ -361,11 +361,13 @@ def describe_grid(grid: images.PatchGrid) -> PatchGrid:
 
 
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
+    # Bands of a spectrogram are rows with the same times.
     spans = [
         {name: getattr(grid, name) for name in TokenSpan.__annotations__}
-        | {"width": grid.width or grid.step}
+        | {"width": grid.width or grid.step, "start": start}
         for grid in tokens.grids
         if grid.image is None
+        for start in grid.positions[:: grid.columns]
     ]
     return {
         "text": list(tokens.text),

@@ -32,6 +32,7 @@ from attnviz.extraction.loaded import Loaded
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.extraction.tokens.packing import PackedImage, watch_packing
+from attnviz.extraction.tokens.patches import watch_convolutions
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup, SharedReplacement
 
@@ -45,13 +46,15 @@ TRAINING_NOTE = (
 class Forward:
     """Outputs of a model, the captured attention, and the notes for the reader of the record.
 
-    `packed` has the images that the model packed (see `attnviz.extraction.tokens.packing`).
+    `packed` has the images that the model packed (see `attnviz.extraction.tokens.packing`), and
+    `convolved` is the result of `watch_convolutions`.
     """
 
     collector: Collector
     outputs: Any
     notes: list[str]
     packed: list[PackedImage]
+    convolved: list[tuple[int, int, int]]
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
@@ -140,6 +143,7 @@ def _watched_forward(
         run_uncompiled(modules, undo)
         collector.watch(undo, observe)
         packed = watch_packing(modules, undo) if "image_sizes" in arguments else []
+        convolved = watch_convolutions(modules, undo)
         outputs = model(**arguments)
         collector.finish()
     for name, is_compared in collector.check.foreign.items():
@@ -150,7 +154,7 @@ def _watched_forward(
         )
     precision = _precision_note(model, collector)
     notes += [precision] if precision else []
-    return Forward(collector, outputs, notes, packed)
+    return Forward(collector, outputs, notes, packed, convolved)
 
 
 def _eval_frame() -> Any:

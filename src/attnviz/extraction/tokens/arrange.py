@@ -8,7 +8,7 @@ with larger and fewer patches than the stage before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,12 +47,16 @@ class ImageLayout:
 
 
 def arrange_patches(
-    model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
+    model: nn.Module,
+    layers: StackLayers,
+    arguments: Mapping[str, Any],
+    convolved: Sequence[tuple[int, int, int]] = (),
 ) -> ImageLayout | None:
     """Reorder attention so that image patches are sorted row by row. Return the new layout.
 
     `layers` are layers of an image encoder, and are changed in place. `arguments` are the arguments
-    of the model. Return None, without a change, if no known layout fits.
+    of the model, and `convolved` is the result of `watch_convolutions`. Return None, without a
+    change, if no known layout fits.
     """
     grid = grid_of(arguments)
     if grid is not None:
@@ -63,9 +67,12 @@ def arrange_patches(
     shapes = arguments.get("spatial_shapes")
     if isinstance(shapes, torch.Tensor) and pixels.dim() == 3:
         return _padded_layout(layers, shapes, pixels.shape[1])
-    if pixels.dim() != 4 or not any(layers.windows):
+    if pixels.dim() != 4:
         return None
-    return _arrange_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
+    sizes = patch_sizes(model.config)
+    grids = [*stage_grids((pixels.shape[-2], pixels.shape[-1]), sizes)]
+    grids += [(rows, columns) for number, rows, columns in convolved if number == len(pixels)]
+    return _arrange_windows(model, layers, list(dict.fromkeys(grids)))
 
 
 def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
@@ -81,6 +88,8 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
 
 
 def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
+    if torch.equal(order, torch.arange(len(order))):
+        return
     for example in layers.examples:
         example[layer] = example[layer].permute(order)
     for tensors in (*layers.outputs, *layers.gates):
@@ -125,9 +134,8 @@ def _arrange_blocks(
     if windows is not None:
         in_blocks = in_blocks.reshape(-1, size * size)[windows].flatten()
     order = in_blocks.argsort()
-    if not torch.equal(order, torch.arange(len(order))):
-        for number in list(layers.examples[0]):
-            _reorder(layers, number, order)
+    for number in list(layers.examples[0]):
+        _reorder(layers, number, order)
     return ImageLayout(images, block=size)
 
 
@@ -146,13 +154,14 @@ def _block_order(
 
 
 def _arrange_windows(
-    model: Any, layers: StackLayers, image_size: tuple[int, int]
+    model: Any, layers: StackLayers, grids: Sequence[tuple[int, int]]
 ) -> ImageLayout | None:
     """Change the order of patches from window by window to row by row (Swin, SAM).
 
-    The layers are changed in place, and the new layout is returned. Return None, without a change,
-    if queries and keys differ in number, if no stage of the model has this number of tokens, or if
-    the windows of a layer are not known.
+    The layers are changed in place, and the new layout is returned. `grids` has the rows and
+    columns of patches that an image may have. Return None, without a change, if queries and keys
+    differ in number, if no grid has this number of tokens, or if the windows of a layer are not
+    known or no layer has any.
     """
     queries, keys = layers.shape()
     if queries != keys:
@@ -161,19 +170,20 @@ def _arrange_windows(
     for name, number, windows in zip(
         layers.names, list(layers.examples[0]), layers.windows, strict=True
     ):
-        side = math.isqrt(windows[0]) if windows else 0
-        stage = _stage_shape(model.config, side, image_size, queries)
+        side = math.isqrt(windows[0] if windows else queries)
         size, shift = shifted_windows(model, name)
         # `side` is the size of square windows with this number of queries. Other windows are not
         # supported, so compare `side` with the size that the attention module states.
-        if stage is None or (windows and size not in (side, (side, side), [side, side])):
+        has_windows = size in (side, (side, side), [side, side])
+        stage = _stage_shape(grids, side if has_windows else 0, queries)
+        if stage is None or (windows and not has_windows):
             return None
         layout = ImageLayout([stage[0]])
-        if windows:
+        if has_windows:
             orders[number] = _window_order(*stage, side, shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
-    return layout
+    return layout if orders else None
 
 
 def _window_order(
@@ -193,15 +203,15 @@ def _window_order(
 
 
 def _stage_shape(
-    config: Any, side: int, image_size: tuple[int, int], count: int
+    grids: Sequence[tuple[int, int]], side: int, count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """Return (rows, columns) of patches in the stage with `count` tokens, without and with padding.
 
     The padding completes windows of `side` x `side` patches, and is included in `count`. If `side`
-    is 0, there are neither windows nor padding, and both pairs are equal. `image_size` is
-    (height, width) in pixels. Return None if no stage has `count` tokens.
+    is 0, there are neither windows nor padding, and both pairs are equal. `grids` has the rows and
+    columns of the stages. Return None if no stage has `count` tokens.
     """
-    for shape in stage_grids(image_size, patch_sizes(config)):
+    for shape in grids:
         padded = shape
         if side:
             padded = (-(-shape[0] // side) * side, -(-shape[1] // side) * side)

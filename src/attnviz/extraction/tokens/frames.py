@@ -28,7 +28,7 @@ from attnviz.record.tokens import Tokens
 # and `time_notes` says so.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
-_TIME = re.compile(r"(\d+: )?\d+\.\d+s")
+_TIME = re.compile(r"(\d+: |\d+,)?\d+\.\d+s")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ def sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> Sound
     defined = getattr(extractor, "sampling_rate", None)
     rate = defined or _SAMPLING_RATE
     values, features = arguments.get("input_values"), arguments.get("input_features")
+    if isinstance(values, torch.Tensor) and values.dim() == 3 and values.shape[1] > 1:
+        # AST gets feature vectors under the name of samples.
+        values, features = None, values
     if isinstance(values, torch.Tensor) and (values.dim() == 2 or values.shape[1:-1] == (1,)):
         assumed = "" if defined else f"{rate:,} samples per second"
         return Sound((values.shape[-1],) * len(values), values.shape[-1], 1 / rate, assumed)
@@ -169,9 +172,20 @@ def _step(model: Any, lengths: Sequence[int], count: int) -> int | None:
 
 
 def frame_tokens(
-    sound: Sound | None, model: Any, count: int, end: float | None = None
+    sound: Sound | None,
+    model: Any,
+    count: int,
+    end: float | None = None,
+    *,
+    bands: int = 1,
+    before: Sequence[str] = (),
+    window: int = 1,
 ) -> Tokens | None:
     """Return tokens for the `count` frames of a sound, named by start time, such as ``0.04s``.
+
+    `before` has the names of special tokens before the frames. With several `bands` of frequencies,
+    each band has all frames, and a name starts with the number of the band: ``3,0.04s``. A model
+    with windows of `window` frames may complete the last window with padding.
 
     Frames from the time `end` on, in seconds, are named as silence, ``silence 2.00s``, and belong
     to no text (`Tokens.sequence`). None means that the sound has no known end. Return None if there
@@ -180,27 +194,36 @@ def frame_tokens(
     if sound is None:
         return None
     lengths = {sound.longest, *sound.lengths} if len(sound.lengths) == 1 else {sound.longest}
-    step = _step(model, sorted(lengths, reverse=True), count)
+    columns = (count - len(before)) // bands
+    if window > 1:
+        fitting = (math.ceil(sound.longest / stride) for stride in conv_strides(model))
+        columns = max((n for n in fitting if 0 <= count - n < window), default=count)
+    step = _step(model, sorted(lengths, reverse=True), columns)
     if step is None:
         return None
     duration = step * sound.seconds
-    num_heard = count if end is None else max(1, min(count, math.ceil(end / duration)))
-    grids = [PatchGrid(None, 0, 1, num_heard, unit="s", step=duration)]
-    if num_heard < count:
+    num_heard = columns
+    if end is not None and bands == 1:
+        num_heard = max(1, min(columns, math.ceil(end / duration)))
+    grids = [PatchGrid(None, len(before), bands, num_heard, unit="s", step=duration)]
+    if num_heard < columns:
         grids.append(
             PatchGrid(
                 None,
                 num_heard,
                 1,
-                count - num_heard,
+                columns - num_heard,
                 name="silence",
                 unit="s",
                 origin=num_heard * duration,
                 step=duration,
             )
         )
-    tokens = place_tokens([name for grid in grids for name in grid.names()], grids=grids)
-    return replace(tokens, sequence=tuple(0 if i < num_heard else None for i in range(count)))
+    names = [*before, *(name for grid in grids for name in grid.names())]
+    names += ["[PAD]"] * (count - len(names))
+    own = grids[0].positions
+    tokens = place_tokens(names, special=[name[0] == "[" for name in names], grids=grids)
+    return replace(tokens, sequence=tuple(0 if i in own else None for i in range(count)))
 
 
 def with_sound_runs(tokens: Tokens, sound: Sound | None, model: Any) -> Tokens:

@@ -26,6 +26,7 @@ from attnviz.extraction.families import (
     IMAGE_TOKEN_IDS,
     IMAGES,
     NOT_PATCHES,
+    PATCHES_ASK,
     SERIES,
     SOUND_TOKEN_IDS,
     SOUNDS,
@@ -40,6 +41,7 @@ from attnviz.extraction.tokens.frames import frame_tokens, sound_of, time_notes,
 from attnviz.extraction.tokens.image_boxes import ImageBox, image_box
 from attnviz.extraction.tokens.packing import PackedImage, with_packed_images
 from attnviz.extraction.tokens.patches import (
+    extra_tokens,
     given_grid,
     grid_of,
     grid_tokens,
@@ -58,7 +60,7 @@ from attnviz.record.tokens import Tokens, joined_tokens, quote
 from attnviz.record.words import find_words
 
 # Kinds of stacks whose queries may be patches of images or frames of a sound.
-_SEEING = ("vision", "encoder", "audio", "self")
+_SEEING = ("vision", "encoder", "audio", "self", "pooling")
 # Kinds of stacks whose queries may be tokens of a text.
 _READING = ("self", "linear", "indexer", "encoder", "decoder", "cross")
 
@@ -73,7 +75,8 @@ class RecordTokens:
     """Tokens and pictures for the records of a forward.
 
     `batch` has the inputs of the forward, `stacks` the captured layers, and `packed` the images
-    whose tokens the model packed. Layers of an image encoder are changed in place: their patches
+    whose tokens the model packed. `convolved` is the result of `watch_convolutions`. Layers of an
+    image encoder are changed in place: their patches
     are sorted row by row if their order is known.
 
     Attributes
@@ -88,17 +91,19 @@ class RecordTokens:
         batch: Batch,
         stacks: Mapping[str, StackLayers],
         packed: Sequence[PackedImage] = (),
+        convolved: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         self._model: Any = loaded.model
+        self._convolved = convolved
         self._processor = loaded.processor if batch.processor is None else batch.processor
         self._batch = batch
         self._stacks = stacks
         self._virtual = loaded.virtual
         self._sound = sound_of(batch.arguments, self._model.config, self._processor)
         layouts = {
-            name: arrange_patches(self._model, layers, batch.arguments)
+            name: arrange_patches(self._model, layers, batch.arguments, convolved)
             for name, layers in stacks.items()
-            if layers.stack in ("vision", "encoder")
+            if layers.stack in ("vision", "encoder") and not _are_channels(layers)
         }
         self._layouts = {name: layout for name, layout in layouts.items() if layout is not None}
         self._image_sizes = image_sizes_of(batch.arguments) if batch.size == 1 else None
@@ -191,7 +196,14 @@ class RecordTokens:
         queries: dict[str, Tokens] = {}
         # Name the tokens of stacks over a text last, because image tokens in the text get the rows
         # and columns of the patches in other stacks.
-        for name in sorted(self._stacks, key=lambda stack: self._reads_text(stack, index)):
+        # Queries and keys of other stacks may be the queries of encoders.
+        for name in sorted(
+            self._stacks,
+            key=lambda stack: (
+                self._reads_text(stack, index),
+                self._stacks[stack].stack not in ("vision", "audio", "encoder"),
+            ),
+        ):
             queries[name] = self._side(name, index, queries, are_keys=False)
         stack_tokens = {}
         for name, layers in self._stacks.items():
@@ -249,7 +261,8 @@ class RecordTokens:
             runs = runs_of(tokens, config, ids) if name_of_first in tokens.text else []
             if runs and tokens.text[runs[0][0]] == name_of_first:
                 resampled = any(_is_resampler(other, 0) for other in self._stacks.values())
-                reason = "each of them stands for the whole image" if resampled else _UNKNOWN
+                many = {"image": "the whole image", "sound": "several frames"}[media]
+                reason = f"each of them stands for {many}" if resampled else _UNKNOWN
                 return media, reason
         given = [
             media
@@ -263,9 +276,7 @@ class RecordTokens:
         learned = (
             layers.stack in ("connector", "decoder")
             or (layers.stack == "pooling" and num_queries != num_keys)
-            or any(
-                NOT_PATCHES.search(module) and "channel_" not in module for module in layers.names
-            )
+            or (any(map(NOT_PATCHES.search, layers.names)) and not _are_channels(layers))
         )
         chooses = self._chooses_queries(layers)
         if learned and not are_keys and not chooses:
@@ -276,9 +287,7 @@ class RecordTokens:
         reason = _UNKNOWN
         if chooses:
             reason = "each head attends from some of them, in its own order"
-        elif any("channel_" in module for module in layers.names) or (
-            media == "time series" and len(set(layers.windows)) > 1
-        ):
+        elif _are_channels(layers) or (media == "time series" and len(set(layers.windows)) > 1):
             reason = "layers attend from channels to channels, and not from patches to patches"
         elif any(layers.windows):
             reason = "layers divide it into windows of an unknown form"
@@ -319,7 +328,8 @@ class RecordTokens:
         if are_keys and layers.runs[0].summaries is not None:
             return _with_summaries(layers, index, named[name])
         # With windows, it is not known to which picture a key belongs, so name keys by their index.
-        if not (are_keys and layers.stack == "cross" and any(layers.windows)):
+        is_unknown = self._pixels is not None and layers.stack not in ("connector", "pooling")
+        if not (are_keys and is_unknown and any(layers.windows)):
             for tokens in self._candidates(name, index, named, are_keys=are_keys):
                 if tokens is not None and len(tokens) == count:
                     return tokens
@@ -339,13 +349,28 @@ class RecordTokens:
                 yield _after_virtual(self._virtual, tokens)
             if layers.stack == "decoder" and input_text is not None:
                 yield joined_tokens(tokens, self._named_tokens(input_text, index, named))
-        if are_keys:
-            yield from (
-                tokens
-                for stack, tokens in named.items()
+        if are_keys or any(map(PATCHES_ASK.search, layers.names)):
+            seen = [
+                stack
+                for stack in named
                 if self._stacks[stack].stack in _SEEING
                 and not self._chooses_queries(self._stacks[stack])
-            )
+            ]
+            yield from map(named.__getitem__, seen)
+            count, has_windows = layers.shape(index)[1], any(layers.windows)
+            kinds = ("audio",) if has_windows else ("audio", "vision")
+            towers = [stack for stack in seen if self._stacks[stack].stack in kinds]
+            for stack in towers if are_keys else ():
+                # The model may complete windows of frames (Granite Speech).
+                padding = ["[PAD]"] * (count - len(named[stack]) if has_windows else 0)
+                yield joined_tokens(
+                    named[stack], place_tokens(padding, special=[True] * len(padding))
+                )
+                # Keys may also be the queries (Idefics 2).
+                if name in named:
+                    yield joined_tokens(named[stack], named[name])
+                # Keys may have no padding (Mllama).
+                yield self._media_tokens(stack, index, count)
         if layers.stack in _SEEING:
             yield self._with_image(name, index)
             yield self._media_tokens(name, index, layers.shape(index)[are_keys])
@@ -396,34 +421,44 @@ class RecordTokens:
             if packed is not None and self._num_pictures:
                 return packed
             ends = any(name.endswith("image_newline") for name, _ in self._model.named_parameters())
-            shapes = self._shapes(index, named)
-            tokens = with_image_runs(tokens, runs, shapes, has_newlines=ends)
+            placed = (
+                with_image_runs(tokens, runs, shapes, has_newlines=ends)
+                for shapes in self._shapes(index, named)
+            )
+            unknown = with_image_runs(tokens, runs, None)
+            tokens = next((one for one in placed if one.text != unknown.text), unknown)
             # Some pictures cannot be rebuilt, such as those of ColQwen2, whose patches are padded.
             grids = (grid for grid in tokens.pictured if (grid.image or 0) < self._num_pictures)
             tokens = with_times(replace(tokens, grids=tuple(grids)), self._batch.arguments)
-        return with_sound_runs(tokens, self._sound, self._model)
+        resampled = any(_is_resampler(layers, index) for layers in self._stacks.values())
+        return with_sound_runs(tokens, None if resampled else self._sound, self._model)
 
-    def _shapes(self, index: int, named: Mapping[str, Tokens]) -> list[tuple[int, int]] | None:
-        """Return the numbers of rows and columns of patches of each image in a text, or None.
+    def _shapes(self, index: int, named: Mapping[str, Tokens]) -> Iterator[list[tuple[int, int]]]:
+        """Yield the possible numbers of rows and columns of patches of each image in a text.
 
         `named` has the query tokens of other stacks, by the name of the stack. A film counts as one
-        image for each patch along time. The result is None if the numbers are not known.
+        image for each patch along time.
         """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
-            return [
+            yield [
                 (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
             ]
+            return
         if any(_is_resampler(layers, index) for layers in self._stacks.values()):
             # A resampler summarises the patches of an image as a few tokens. Each of these tokens
             # stands for the whole image, so it has no row and column.
-            return None
+            return
         towers = [
             tokens
             for name, tokens in named.items()
             if self._stacks[name].stack == "vision" and tokens.grids
         ]
-        return [(grid.rows, grid.columns) for grid in towers[-1].grids] if towers else None
+        if towers:
+            yield [(grid.rows, grid.columns) for grid in towers[-1].grids]
+        # The last convolution returns the fewest patches.
+        for number, *shape in reversed(self._convolved):
+            yield [(shape[0], shape[1])] * number
 
     def _media_tokens(self, name: str, index: int, count: int) -> Tokens | None:
         """Return tokens for `count` image patches or sound frames, or None if they are unknown."""
@@ -440,17 +475,32 @@ class RecordTokens:
         grid = given_grid(arguments, index, count)
         if grid is not None:
             return grid_tokens([grid], after=["[PAD]"] * (count - prod(grid)))
-        windows = set(layers.windows)
-        if are_queries and windows != {()}:
+        pixels, windows = self._pixels, set(layers.windows)
+        if are_queries and windows != {()} and pixels is not None:
             # If layers have different windows, their tokens are in different orders, so a token has
             # no name that fits all layers.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
-        pixels = self._pixels
         if pixels is None:
-            return frame_tokens(self._sound, self._model, count, self._batch.sound_end)
+            return self._frames(layers, count)
         if not self._shows_patches(layers):
             return None
-        return self._patches(layers, count, self._pictures_of_grids(pixels))
+        images = self._pictures_of_grids(pixels)
+        # Tokens of each image may have special tokens and padding (Mllama).
+        return self._patches(layers, count, images) or self._windows(
+            name, [count // len(images)] * len(images)
+        )
+
+    def _frames(self, layers: StackLayers, count: int) -> Tokens | None:
+        """Return the `count` tokens of sound frames, or None if `count` does not fit the sound."""
+        # Windows of frames are consecutive. The last one may have padding.
+        window = max((*layers.windows[0], 1)) if len(layers.windows) else 1
+        arguments = (self._sound, self._model, count, self._batch.sound_end)
+        before, _ = extra_tokens(self._model, layers.names[0])
+        # A spectrogram may be divided into patches like an image.
+        for _, rows, columns in self._convolved:
+            if rows > 1 and rows * columns + len(before) == count:
+                return frame_tokens(*arguments, bands=rows, before=before)
+        return frame_tokens(*arguments, window=window)
 
     def _patches(
         self, layers: StackLayers, count: int, images: Sequence[int | None]
@@ -463,14 +513,18 @@ class RecordTokens:
         if sizes is None or len(sizes) != len(images):
             height, width = self._pixels.shape[-2:]
             sizes = [(height, width)] * len(images)
-        return patch_tokens(self._model, layers.names[0], sizes, count, images=images)
+        return patch_tokens(
+            self._model, layers.names[0], sizes, count, images=images, convolved=self._convolved
+        )
 
     def _shows_patches(self, layers: StackLayers) -> bool:
         """Whether the tokens of a stack may be patches of pictures in the model's input."""
         if self._pixels is None or self._pixels.dim() < 4:
             return False
         asks = any(NOT_PATCHES.search(name) for name in layers.names)
-        return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
+        # The only attention of a convolutional encoder is between its patches (Chameleon).
+        is_self = layers.stack == "pooling" and len(set(layers.shape())) == 1
+        return layers.stack == "encoder" or ((layers.stack == "vision" or is_self) and not asks)
 
     def _pictures_of_grids(self, pixels: torch.Tensor) -> list[int | None]:
         """Return, for each grid of patches, the index of its picture in the record.
@@ -481,7 +535,8 @@ class RecordTokens:
         patch, each frame has one grid. All indices are None if the number of pictures is not the
         number of images or frames. `pixels` are the pixel values that the model gets.
         """
-        frames = pixels.shape[1] if pixels.dim() == 5 else len(pixels) // self._batch.size
+        many = prod(pixels.shape[1:-3])
+        frames = many if pixels.dim() > 4 else len(pixels) // self._batch.size
         step = frames_per_patch(self._model.config)
         frame_numbers = range(0, frames, step) if frames % step == 0 else range(frames)
         are_known = self._num_pictures == frames
@@ -547,7 +602,14 @@ def _is_resampler(layers: StackLayers, index: int) -> bool:
     # If the layer has windows, each window has the patches of one image. Then only the queries of
     # one window summarise an image.
     window_size = max(layers.windows[0] or (num_queries,))
-    return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
+    if layers.stack == "connector":
+        return num_queries != num_keys
+    return layers.stack == "pooling" and 1 < window_size < num_keys
+
+
+def _are_channels(layers: StackLayers) -> bool:
+    """Whether the queries of a stack are channels of vectors, and not patches (Florence-2)."""
+    return any("channel_" in name for name in layers.names)
 
 
 def _numbered_tokens(count: int) -> Tokens:

@@ -6,7 +6,7 @@ language model may contain tokens that stand for patches, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
 from math import ceil, isqrt, prod
@@ -29,8 +29,10 @@ from attnviz.extraction.families import (
     has_stages,
     patch_sizes,
 )
+from attnviz.extraction.hooks import hook
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
+from attnviz.utils.cleanup import Cleanup
 
 
 def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
@@ -106,7 +108,28 @@ def image_sizes_of(arguments: Mapping[str, Any]) -> list[tuple[int, int]] | None
     return [(int(height), int(width)) for height, width in sizes.tolist()] if fit else None
 
 
+def watch_convolutions(modules: Iterable[nn.Module], undo: Cleanup) -> list[tuple[int, int, int]]:
+    """Return a list that gets the sizes of the results of convolutions until `undo` ends.
+
+    A size is the number of images and the numbers of rows and columns. The patches of an image are
+    often the rows and columns that a convolution returned.
+    """
+    sizes: list[tuple[int, int, int]] = []
+
+    def receive(_module: nn.Module, _args: Any, output: torch.Tensor) -> None:
+        if output.dim() == 4:
+            sizes.append((len(output), output.shape[-2], output.shape[-1]))
+
+    for module in modules:
+        if isinstance(module, nn.Conv2d):
+            hook(undo, module.register_forward_hook, receive)
+    return sizes
+
+
 _MAX_STAGES = 7
+# Mllama completes the tokens of a tile to a multiple of this number. Its configuration has a
+# largest number of tiles.
+_MULTIPLE, _TILES = 8, "max_num_tiles"
 
 
 def patch_tokens(
@@ -116,18 +139,20 @@ def patch_tokens(
     count: int,
     *,
     images: Sequence[int | None],
+    convolved: Sequence[tuple[int, int, int]] = (),
 ) -> Tokens | None:
     """Return the tokens of images in the encoder that contains the attention module `name`.
 
     `image_sizes` has the height and width in pixels of each image, as the model received it.
     `images` has the index of the picture of each image in the record, or None. Tokens are named as
-    by `grid_tokens`. Return None if no patch size of the model gives exactly `count` tokens, or if
-    the patches are in an order that only the model's code defines.
+    by `grid_tokens`. `convolved` is the result of `watch_convolutions`. Return None if no patch
+    size of the model and no convolution gives exactly `count` tokens, or if the patches are in an
+    order that only the model's code defines.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
         return None
-    before, after = _extra_tokens(model, name)
+    before, after = extra_tokens(model, name)
     sizes = patch_sizes(config) or _timm_patch_sizes(model)
     candidates = [
         [(height // size[0], width // size[1]) for height, width in image_sizes] for size in sizes
@@ -135,12 +160,22 @@ def patch_tokens(
     if has_stages(config):
         stages = (stage_grids(image_size, sizes or [(1, 1)]) for image_size in image_sizes)
         candidates += map(list, zip(*stages, strict=True))
+    candidates += [
+        [(rows, columns)] * number
+        for number, rows, columns in dict.fromkeys(convolved)
+        if number == len(image_sizes)
+    ]
+    # Queries of objects may be before all other tokens (EoMT).
+    objects = _labels("OBJECT", getattr(config, "num_queries", None) or 0)
+    multiple = _MULTIPLE if config_values(config, _TILES) != {None} else 1
     for grids in candidates:
         # Some layers of an encoder may have no special tokens, so also try without them.
-        for first, last in ((before, after), ((), ())):
+        for first, last in ((before, after), ((), ()), ((*objects, *before), after)):
             patches = sum(map(prod, grids))
-            if patches and patches + len(first) + len(last) == count:
-                return grid_tokens(grids, before=first, after=last, images=images)
+            number = patches + len(first) + len(last)
+            if patches and count in (number, number + -number % multiple):
+                padding = ["[PAD]"] * (count - number)
+                return grid_tokens(grids, before=first, after=(*last, *padding), images=images)
     return None
 
 
@@ -153,7 +188,7 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
     ]
 
 
-def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of special tokens before and after the patches.
 
     The tokens are parameters of the innermost module that has such parameters and contains the
@@ -293,6 +328,8 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
 
 #: Name of a token that a model adds at the end of a row of patches, or before or after an image.
 NEWLINE = "[newline]"
+#: Name of a token for the whole image, before its patches.
+WHOLE = "[image]"
 
 
 def with_image_runs(
@@ -322,10 +359,12 @@ def with_image_runs(
     if not runs:
         return tokens
     positions = [position for run in runs for position in run]
-    coarser, added, ends = _merged_grids(shapes or [], len(positions), has_newlines=has_newlines)
+    coarser, added, first, last = _merged_grids(
+        shapes or [], len(positions), has_newlines=has_newlines
+    )
     if not coarser:
         return renamed(tokens, runs, "image", None)
-    names = dict.fromkeys(positions, NEWLINE)
+    names = dict.fromkeys(positions, NEWLINE if has_newlines else WHOLE)
     grids = []
     start = 0
     for number, ((rows, columns), cells) in enumerate(
@@ -333,11 +372,11 @@ def with_image_runs(
     ):
         stride = columns + added
         own = [
-            positions[start + ends + row * stride + column]
+            positions[start + first + row * stride + column]
             for row in range(rows)
             for column in range(columns)
         ]
-        start += rows * stride + 2 * ends
+        start += first + rows * stride + last
         names |= dict(zip(own, cells, strict=True))
         # Some models put another token of the text after each row of patches.
         gap = own[columns] - own[columns - 1] - 1 if rows > 1 else 0
@@ -349,22 +388,24 @@ def with_image_runs(
 
 def _merged_grids(
     shapes: Sequence[tuple[int, int]], count: int, *, has_newlines: bool
-) -> tuple[list[tuple[int, int]], int, int]:
+) -> tuple[list[tuple[int, int]], int, int, int]:
     """Return the rows and columns of tokens of each image, and the numbers of added tokens.
 
     A token stands for n x n patches, with the same n in all images. `shapes` has the numbers of
     rows and columns of patches of each image, and `count` is the number of tokens of all images
-    together. The second and the third result are the numbers of tokens after each row, and before
-    and after an image. If no n fits these numbers, the list is empty.
+    together. The other results are the numbers of tokens after each row, before an image and after
+    it. If no n fits these numbers, the list is empty.
     """
     for block in range(1, min((min(shape) for shape in shapes), default=0) + 1):
         coarser = [(rows // block, columns // block) for rows, columns in shapes]
         if any(rows % block or columns % block for rows, columns in shapes):
             continue
-        for added, ends in ((1, 0), (1, 1)) if has_newlines else ((0, 0),):
-            if sum(rows * (columns + added) + 2 * ends for rows, columns in coarser) == count:
-                return coarser, added, ends
-    return [], 0, 0
+        for added, first, last in (
+            ((1, 0, 0), (1, 1, 1)) if has_newlines else ((0, 0, 0), (0, 1, 0))
+        ):
+            if sum(first + rows * (columns + added) + last for rows, columns in coarser) == count:
+                return coarser, added, first, last
+    return [], 0, 0, 0
 
 
 def renamed(
@@ -398,7 +439,7 @@ def renamed(
         tokens,
         text=tuple(named.get(position, name) for position, name in enumerate(tokens.text)),
         special=tuple(
-            named[position] == NEWLINE if position in named else flag
+            named[position] in (NEWLINE, WHOLE) if position in named else flag
             for position, flag in enumerate(tokens.special)
         ),
         sequence=tuple(sequence),
