@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import (
     IMAGE_MERGE_SIZES,
     MERGE_SIZE,
+    families_in,
     merging_layer,
     patch_sizes,
     shifted_windows,
@@ -67,7 +69,7 @@ def arrange_patches(
     shapes = arguments.get("spatial_shapes")
     if isinstance(shapes, torch.Tensor) and pixels.dim() == 3:
         return _padded_layout(layers, shapes, pixels.shape[1])
-    if pixels.dim() != 4:
+    if pixels.dim() != 4 or any(map(attrgetter("custom_patch_order"), families_in(model.config))):
         return None
     sizes = patch_sizes(model.config)
     grids = [*stage_grids((pixels.shape[-2], pixels.shape[-1]), sizes)]
