@@ -29,7 +29,7 @@ from attnviz.extraction.families import (
     has_stages,
     patch_sizes,
 )
-from attnviz.extraction.hooks import hook
+from  import hook
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 from attnviz.utils.cleanup import Cleanup
