@@ -29,7 +29,7 @@ from attnviz.extraction.families import (
     has_stages,
     patch_sizes,
 )
-from  import hook
+from attnviz.extraction.hooks import Hooks
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 from attnviz.utils.cleanup import Cleanup
@@ -120,9 +120,10 @@ def watch_convolutions(modules: Iterable[nn.Module], undo: Cleanup) -> list[tupl
         if output.dim() == 4:
             sizes.append((len(output), output.shape[-2], output.shape[-1]))
 
+    hooks = Hooks(undo)
     for module in modules:
         if isinstance(module, nn.Conv2d):
-            hook(undo, module.register_forward_hook, receive)
+            hooks.add(module.register_forward_hook, receive)
     return sizes
 
 
