@@ -484,10 +484,10 @@ class RecordTokens:
             return self._frames(layers, count)
         if not self._shows_patches(layers):
             return None
-        images = self._pictures_of_grids(pixels)
+        numbers = self._pictures_of_grids(pixels)
         # Tokens of each image may have special tokens and padding (Mllama).
-        return self._patches(layers, count, images) or self._windows(
-            name, [count // len(images)] * len(images)
+        return self._patches(layers, count, numbers) or self._windows(
+            name, [count // len(numbers)] * len(numbers)
         )
 
     def _frames(self, layers: StackLayers, count: int) -> Tokens | None:
