@@ -1,8 +1,9 @@
-"""Tests of the requests that a live view sends before its first picture."""
+"""Tests of what a view requests, or decodes in an exported page, before its first picture."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import attnviz as av
 from benchmarks.live import LiveView
+from unit.page_data import bare_data_of
 from unit.records import words
 
 if TYPE_CHECKING:
@@ -73,3 +75,35 @@ def test_a_new_layer_needs_one_request_and_an_earlier_layer_none(page: Page) -> 
         live.rest()
         requests = requests_before(live, f"head:self:{layer}")
         assert len(requests) == count, requests
+
+
+# Collect the names of the elements that a page decodes before its first picture.
+_COLLECT = """
+window.decoded = new Set();
+const find = Document.prototype.querySelector;
+Document.prototype.querySelector = function (selector) {
+  const isDrawn = find.call(this, "[data-attnviz-drawn]") !== null;
+  if (selector.startsWith("#attnviz-") && !isDrawn) window.decoded.add(selector);
+  return find.call(this, selector);
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("window", "starts"), [((0, 64), [0]), ((130, 190), [128]), ((100, 130), [64, 128])]
+)
+def test_a_page_decodes_only_the_rows_that_it_draws(
+    page: Page, tmp_path: Path, window: tuple[int, int], starts: list[int]
+) -> None:
+    html = av.HeadView(record(300, causal=True), layer=1, query_window=window).to_html()
+    path = tmp_path / "view.html"
+    path.write_text(html, encoding="utf-8")
+    page.add_init_script(_COLLECT)
+    page.goto(path.as_uri())
+    page.wait_for_selector("[data-attnviz-drawn]")
+    decoded = page.evaluate("[...window.decoded]")
+    parts = {
+        entry["data"]: (entry["layer"], entry["start"]) for entry in bare_data_of(html)["blocks"]
+    }
+    assert len(parts) == 3 * 5
+    assert [parts[name] for name in decoded if name in parts] == [(1, start) for start in starts]

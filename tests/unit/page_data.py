@@ -7,6 +7,8 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +59,7 @@ def unpacked(text: str) -> bytes:
 
 
 class DecodedRows(NamedTuple):
-    """Rows of a layer of a page.
+    """Some rows of a layer of a page.
 
     Attributes
     ----------
@@ -71,8 +73,23 @@ class DecodedRows(NamedTuple):
     embedded: NDArray[np.bool_]
 
 
+def decode_layers(data: Mapping[str, Any]) -> Iterator[tuple[str, int, float, DecodedRows]]:
+    """Decode the layers of a page, which are stored in parts.
+
+    Yield the stack, the number, the largest error, and the rows of each layer.
+    """
+    for (stack, layer), parts in groupby(data["blocks"], itemgetter("stack", "layer")):
+        blocks = list(parts)
+        decoded = [decode_rows(block) for block in blocks]
+        starts = np.cumsum([0, *(rows.dense.shape[1] for rows in decoded)])
+        assert [block["start"] for block in blocks] == starts[:-1].tolist()
+        error = max(block["error"] for block in blocks)
+        sides = (np.concatenate(side, axis=1) for side in zip(*decoded, strict=True))
+        yield stack, layer, error, DecodedRows(*sides)
+
+
 def decode_rows(block: Mapping[str, Any], data: bytes | None = None) -> DecodedRows:
-    """Decode the rows of a layer with plain loops. If `data` is None, decode ``block["data"]``."""
+    """Decode some rows of a layer with plain loops. If `data` is None, decode ``block["data"]``."""
     data = unpacked(block["data"]) if data is None else data
     assert sum(block["runs"]) == len(data)
     heads, num_rows, columns = block["shape"]
@@ -87,7 +104,8 @@ def decode_rows(block: Mapping[str, Any], data: bytes | None = None) -> DecodedR
     for head in range(heads):
         for row in range(num_rows):
             count, first = next(counts), next(firsts)
-            end = max(first, min(columns, row + 1 + block["reach"]) - next(befores))
+            query = block.get("start", 0) + row
+            end = max(first, min(columns, query + 1 + block["reach"]) - next(befores))
             keys = list(range(first, end))
             rest = block["max_rest"] * (next(rests) / 255) ** 2
             if count:

@@ -44,7 +44,7 @@ from attnviz.pages.vectors import encode_vectors, size_of_vectors
 from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
-from attnviz.record.softmax import row_groups
+from attnviz.record.softmax import as_rows, count_rows, row_groups
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cells import Cells
 from attnviz.server.codec import check_weights, decode
@@ -66,9 +66,9 @@ _COMPUTED_PAIRS = 16_000_000
 # Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
 # Upper bounds in bytes of what a page contains in addition to the codes of the weights: `_ROW` for
-# the other numbers of a row (the weights of one query in one head), and `_LAYER` for the JSON
-# header of a layer.
-_ROW, _LAYER = 16, 1000
+# the other numbers of a row (the weights of one query in one head), and `_PART` for the JSON header
+# of a part of a layer, or of its small maps.
+_ROW, _PART = 16, 1000
 # Maximum number of weights of the sampled queries in all heads of the record together, unless a
 # single query in each head has more weights.
 _SAMPLED_WEIGHTS = 1 << 24
@@ -88,8 +88,9 @@ _CLOSE = 0.98
 # Maximum number of weights in a tile, unless a single row has more. A tile is a part of a layer
 # that is encoded at once (`Tile`). This many weights fit into the cache of a processor.
 _TILE = 1 << 19
-# Maximum number of rows of a tile.
-_TILE_ROWS = 256
+# Maximum number of rows in a part. A layer is stored in parts, each with consecutive rows of all
+# heads. A view decodes only the parts that it draws.
+_PART_ROWS = 64
 
 #: Entries of the JSON data of a page.
 Entries = dict[str, Any]
@@ -249,7 +250,8 @@ def _embed_rows(
     """
     small = level == 0 and limits.count_weights(record) <= _POOLED_WEIGHTS
     layers = _layers(record)
-    blocks, maps = [], []
+    blocks: list[Entries] = []
+    maps: list[Entries] = []
     # For each stack: the sum of the embedded weights, and of all weights.
     masses = {name: np.zeros(2) for name in record.stacks}
     packer = Packer()
@@ -259,15 +261,23 @@ def _embed_rows(
         with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
         with part_of("weights", done, len(layers), "layer"):
             used = 0 if stack.name in whole else level
-            rows, cells = _select_in_layer(stack, layer, used, with_maps=with_maps)
-            shape = stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens)
-            spread = _spread_over_scored(stack, layer, rows) if stack.chooses_keys else rows
-            header, data = encode_rows(spread, shape, stack.maximum, signed=stack.signed)
-            packed_data = packer.pack(data)
-        blocks.append({"stack": stack.name, "layer": layer, **header, "data": packed_data})
+            parts, cells = _select_in_layer(stack, layer, used, with_maps=with_maps)
+            # The last part comes first, because the packer needs typical bytes first. With a causal
+            # mask, the first queries attend to few keys.
+            encoded = []
+            for start, rows in reversed(parts.items()):
+                queries = np.arange(start, min(start + _PART_ROWS, len(stack.query_tokens)))
+                shape = stack.num_heads(layer), len(queries), len(stack.key_tokens)
+                spread = _spread_over_scored(stack, layer, queries, rows)
+                header, runs = encode_rows(
+                    spread, shape, stack.maximum, signed=stack.signed, queries=queries
+                )
+                entry = {"stack": stack.name, "layer": layer, "start": start, **header}
+                encoded.append(entry | {"data": packer.pack(*runs)})
+                masses[stack.name] += rows.mass, rows.mass + float(rows.rests.sum())
+            blocks += reversed(encoded)
         if cells is not None:
             maps.append(_map_entry(stack, layer, cells))
-        masses[stack.name] += rows.mass, rows.mass + float(rows.rests.sum())
     embedded = {
         name: {
             "form": "all" if mass == sum_of_all else "strongest",
@@ -281,12 +291,12 @@ def _embed_rows(
 
 def _select_in_layer(
     stack: AttentionStack, layer: int, level: int, *, with_maps: bool
-) -> tuple[Rows, NDArray[np.float32] | None]:
+) -> tuple[dict[int, Rows], NDArray[np.float32] | None]:
     """Select, in each row of a layer, the keys whose weights are embedded in the page.
 
-    `level` determines the threshold. The first result has the rows with these keys. The second
-    result has the small maps of the heads, (heads, rows, columns), or is None if `with_maps` is
-    False.
+    `level` determines the threshold. The first result has the rows of each part with these keys, by
+    the first query of the part. The second result has the small maps of the heads, (heads, rows,
+    columns), or is None if `with_maps` is False.
     """
     threshold = _threshold(level) * stack.maximum
     starts = (
@@ -311,32 +321,36 @@ def _select_in_layer(
 
     tiles = _tiles(stack, layer)
     total, done = sum(tile.size for tile in tiles), 0
-    parts = []
+    parts: dict[int, list[Rows]] = {}
     for tile, rows, cells in map_ahead(select, tiles):
-        parts.append(rows)
+        parts.setdefault(tile.rows.start // _PART_ROWS * _PART_ROWS, []).append(rows)
         np.maximum(maxima[:, tile.heads], cells, out=maxima[:, tile.heads])
         done += tile.size
         report("weights", done, total)
-    return concatenate_rows(parts), join_signs(maxima) if with_maps else None
+    joined = {start: concatenate_rows(tiles) for start, tiles in parts.items()}
+    return joined, join_signs(maxima) if with_maps else None
 
 
-def _spread_over_scored(stack: AttentionStack, layer: int, rows: Rows) -> Rows:
-    """Return the rows of a layer that chooses keys, with larger rests.
+def _spread_over_scored(
+    stack: AttentionStack, layer: int, queries: NDArray[np.int64], rows: Rows
+) -> Rows:
+    """Return the rows of some queries of a layer, with larger rests if the stack chooses keys.
 
     The rest of a row is the sum of the weights that are not embedded. A page spreads it evenly over
     the other keys between the first and the last key with weight, and then sets the keys that the
     softmax did not score to 0. Multiply each rest by a factor, so that the scored keys still get
     the original rest.
     """
+    if not stack.chooses_keys:
+        return rows
     attention = stack.attention(layer)
     heads = range(attention.num_heads)
-    every_row = slice(0, attention.num_queries)
     step = max(1, _TILE // (attention.num_heads * attention.num_keys))
     allowed = [
         attention.allowed(heads, group).sum(dim=-1).numpy()
-        for _, group in row_groups(every_row, step)
+        for _, group in row_groups(as_rows(queries), step)
     ]
-    shape = attention.num_heads, attention.num_queries
+    shape = attention.num_heads, len(queries)
     scored = np.broadcast_to(np.concatenate(allowed, axis=1), shape).ravel() - rows.counts
     others = rows.ends - rows.firsts - rows.counts
     return replace(rows, rests=rows.rests * others / np.maximum(scored, 1))
@@ -353,6 +367,7 @@ class _Sample:
         # (heads, queries, keys).
         self._layers: list[tuple[AttentionStack, NDArray[np.int64], NDArray[np.float32]]] = []
         self._sizes: dict[tuple[str, int], float] = {}
+        self._packer = Packer()
         #: Names of the stacks that are stored whole at every level.
         self.whole: frozenset[str] = frozenset()
         done = 0
@@ -387,7 +402,7 @@ class _Sample:
         size = 0
         for stack, _, sampled in self._layers:
             maps = pool_maps(sampled, MAP_SIZE, signed=stack.signed)
-            size += _LAYER // 2 + len(_map_entry(stack, 0, maps)["data"])
+            size += _PART // 4 + len(_map_entry(stack, 0, maps)["data"])
         return size
 
     @cached_property
@@ -430,7 +445,7 @@ class _Sample:
     def _size_of(self, name: str, level: int) -> float:
         """Estimate the size in bytes of the rows of one stack."""
         if (name, level) not in self._sizes:
-            size, packer = 0.0, Packer()
+            size = 0.0
             for stack, queries, sampled in self._layers:
                 if stack.name != name:
                     continue
@@ -438,15 +453,11 @@ class _Sample:
                 threshold = _threshold(level) * stack.maximum
                 rows = select_rows(flat, threshold, stack.maximum, signed=stack.signed)
                 arguments = (sampled.shape, stack.maximum)
-                header, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
-                # The encoded rows consist of several runs (see `attnviz.pages.rows`). In the page,
-                # each run is so long that most blocks of deflate contain bytes of only one run.
-                # Compress the runs of the sample separately, so that this is also true here.
-                ends = np.cumsum(header["runs"])
-                runs = np.split(np.frombuffer(data, np.uint8), ends[:-1])
+                _, runs = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
                 with part_of("sampled queries", 1, 1, "weight", size=0):
-                    num_bytes = sum(len(packer.pack(run.tobytes())) for run in reversed(runs))
-                size += _LAYER // 2 + num_bytes * len(stack.query_tokens) / len(queries)
+                    num_bytes = len(self._packer.pack(*runs))
+                size += num_bytes * len(stack.query_tokens) / len(queries)
+                size += _PART // 4 * _count_parts(stack)
             self._sizes[name, level] = size
         return self._sizes[name, level]
 
@@ -483,9 +494,14 @@ def _largest_size(record: AttentionRecord) -> float:
     return sum(
         _TEXT * stack.num_heads(layer) * len(stack.query_tokens) * (len(stack.key_tokens) + _ROW)
         + _TEXT * stack.num_heads(layer) * MAP_SIZE * (MAP_SIZE + _ROW)
-        + 2 * _LAYER
+        + _PART * (1 + _count_parts(stack))
         for stack, layer in _layers(record)
     )
+
+
+def _count_parts(stack: AttentionStack) -> int:
+    """Return the number of parts in which a layer of the stack is stored."""
+    return -(-len(stack.query_tokens) // _PART_ROWS)
 
 
 def _can_compute(record: AttentionRecord) -> bool:
@@ -523,34 +539,28 @@ class Tile(NamedTuple):
 
 
 def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
-    """Return the tiles of a layer: all tiles of one head, then those of the next head.
+    """Return the tiles of a layer: all tiles of one part, then those of the next part.
 
-    The tiles of a head go from the first to the last query. If all queries of a head fit into one
-    tile, a tile contains as many heads as fit.
+    The tiles of a part go from the first to the last head. If all rows of a head in the part fit
+    into one tile, a tile contains as many heads as fit. Otherwise, the tiles of a head go from the
+    first to the last query.
     """
-    num_queries = len(stack.query_tokens)
-    attention = stack.attention(layer)
-    blocks = []
-    start = 0
-    while start < num_queries:
-        # The number of rows of the tile depends on the number of keys to which the next
-        # `_TILE_ROWS` queries may attend. With a causal mask, early queries may attend to fewer
-        # keys than late queries, so their tiles have more rows.
-        keys = attention.key_range(slice(start, min(start + _TILE_ROWS, num_queries)))
-        count = max(1, min(_TILE_ROWS, _TILE // max(1, keys.stop - keys.start)))
-        rows = slice(start, min(start + count, num_queries))
-        start = rows.stop
-        columns = attention.key_range(rows)
+    attention, num_heads = stack.attention(layer), stack.num_heads(layer)
+    tiles = []
+    for part in _split(slice(0, len(stack.query_tokens)), _PART_ROWS):
+        columns = attention.key_range(part)
         # If the queries may attend to no key, the tile nevertheless has one key. Without a key,
         # the tile could not contain the rows of these queries.
-        blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
-    heads = stack.num_heads(layer)
-    together = max(1, _TILE // Tile(slice(0, 1), *blocks[0]).size) if len(blocks) == 1 else 1
-    return [
-        Tile(slice(head, min(head + together, heads)), rows, columns)
-        for head in range(0, heads, together)
-        for rows, columns in blocks
-    ]
+        columns = columns if columns.stop > columns.start else slice(0, 1)
+        max_rows = max(1, _TILE // (columns.stop - columns.start))
+        for heads in _split(slice(0, num_heads), max(1, max_rows // count_rows(part))):
+            tiles += [Tile(heads, rows, columns) for rows in _split(part, max_rows)]
+    return tiles
+
+
+def _split(side: slice, size: int) -> list[slice]:
+    starts = range(side.start, side.stop, size)
+    return [slice(start, min(start + size, side.stop)) for start in starts]
 
 
 def _weights_of_tile(stack: AttentionStack, layer: int, tile: Tile) -> NDArray[np.float32]:
@@ -573,5 +583,5 @@ def _map_entry(stack: AttentionStack, layer: int, cells: NDArray[np.float32]) ->
     """
     flat = cells.reshape(-1, cells.shape[2])
     rows = select_rows(flat, 0.0, stack.maximum, signed=stack.signed)
-    header, data = encode_rows(rows, cells.shape, stack.maximum, signed=stack.signed)
-    return {"stack": stack.name, "layer": layer, **header, "data": packed(data)}
+    header, runs = encode_rows(rows, cells.shape, stack.maximum, signed=stack.signed)
+    return {"stack": stack.name, "layer": layer, **header, "data": packed(*runs)}

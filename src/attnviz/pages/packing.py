@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
 
 from attnviz.utils.progress import report
 
@@ -17,21 +18,23 @@ ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
 # occur several times.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
-# Maximum number of bytes that are compressed with both strategies to compare them.
-_TRIED = 1 << 16
+# Maximum number of bytes of a run that are compressed with both strategies to compare them.
+_TRIED = 1 << 15
 # Number of bytes that are compressed between two progress reports.
 _PIECE = 1 << 20
 
 
-def packed(data: bytes) -> str:
+def packed(*runs: bytes) -> str:
     """Compress bytes with the better of two zlib strategies, and return them as base64 text.
+
+    Several runs of bytes are joined.
 
     Examples
     --------
     >>> zlib.decompress(base64.b64decode(packed(b"weights")))
     b'weights'
     """
-    return Packer().pack(data)
+    return Packer().pack(*runs)
 
 
 class Packer:
@@ -44,22 +47,29 @@ class Packer:
     def __init__(self) -> None:
         self._strategy: int | None = None
 
-    def pack(self, data: bytes) -> str:
-        """Compress bytes to base64 text."""
+    def pack(self, *runs: bytes) -> str:
+        """Compress one or several runs of bytes to one base64 text.
+
+        The bytes of each run should be similar, because a run has its own Huffman codes.
+        """
         if self._strategy is None:
             # Compare the strategies on bytes from the middle. The first bytes are not typical,
             # because in a causal mask the first queries attend to few keys.
-            start = max(0, len(data) - _TRIED) // 2
-            part = data[start : start + _TRIED]
-            tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}
+            starts = [max(0, len(run) - _TRIED) // 2 for run in runs]
+            parts = [run[start:][:_TRIED] for run, start in zip(runs, starts, strict=True)]
+            tried = {strategy: _deflated(parts, strategy) for strategy in _STRATEGIES}
             self._strategy = min(_STRATEGIES, key=lambda strategy: len(tried[strategy]))
-        return base64.b64encode(_deflated(data, self._strategy)).decode("ascii")
+        return base64.b64encode(_deflated(runs, self._strategy)).decode("ascii")
 
 
-def _deflated(data: bytes, strategy: int) -> bytes:
+def _deflated(runs: Sequence[bytes], strategy: int) -> bytes:
     packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
-    pieces = []
-    for start in range(0, len(data), _PIECE):
-        report("compressing", start, len(data), "byte")
-        pieces.append(packer.compress(data[start : start + _PIECE]))
+    pieces: list[bytes] = []
+    for run in runs:
+        if pieces:
+            # End the block of the previous run, because a block has one set of Huffman codes.
+            pieces.append(packer.flush(zlib.Z_PARTIAL_FLUSH))
+        for start in range(0, len(run), _PIECE):
+            report("compressing", start, len(run), "byte")
+            pieces.append(packer.compress(run[start : start + _PIECE]))
     return b"".join([*pieces, packer.flush()])

@@ -7,8 +7,9 @@ weight evenly over the other keys between the first and the last key of the row 
 0. If the threshold is 0, the first key with weight, the last key with weight, and all keys between
 them are embedded. Small maps (`attnviz.pages.encoding`) are encoded in the same way.
 
-The bytes of a layer consist of six sequences, called runs. Each run has one number for each row or
-for each embedded key, head by head. The integers in the runs counts, firsts, ends and gaps have
+A layer is stored in parts, each with consecutive rows of all heads. The bytes of a part consist of
+six sequences, called runs. Each run has one number for each row or for each embedded key, head by
+head. The integers in the runs counts, firsts, ends and gaps have
 variable length: the digits in base 128, the lowest first, with 128 added to all digits except the
 last (LEB128, DWARF 5, section 7.6).
 
@@ -28,7 +29,7 @@ gaps       key       number of keys between this and the previous embedded key o
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-The header of a layer contains `maximum`, the largest possible weight, and `max_rest`, the largest
+The header of a part contains `maximum`, the largest possible weight, and `max_rest`, the largest
 of the rests. It also contains `reach`, the largest distance from a query to a later key with
 weight.
 
@@ -242,8 +243,8 @@ def encode_rows(
     *,
     signed: bool = False,
     queries: NDArray[np.int64] | None = None,
-) -> tuple[dict[str, Any], bytes]:
-    """Join the runs of the rows of a layer. Return a header of JSON values, and the bytes.
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Encode the rows of a part. Return a header of JSON values, and the bytes of each run.
 
     In the header, ``runs`` has the length of each run in bytes, and ``error`` is an upper bound of
     the absolute error of a weight.
@@ -251,7 +252,7 @@ def encode_rows(
     Parameters
     ----------
     rows : Rows
-        All rows of the layer, head by head.
+        All rows of the part, head by head.
     shape : tuple of int
         (heads, rows, columns).
     maximum, signed
@@ -291,7 +292,7 @@ def encode_rows(
         "runs": [len(run) for run in runs],
         "error": max(rows.error, float(errors.max(initial=0))),
     }
-    return header | ({"signed": True} if signed else {}), np.concatenate(runs).tobytes()
+    return header | ({"signed": True} if signed else {}), [run.tobytes() for run in runs]
 
 
 def _encode_integers(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:

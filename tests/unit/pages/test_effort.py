@@ -23,7 +23,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.formulas import logits_of, weights_of
 from unit.long_records import long_record
-from unit.page_data import data_of, decode_rows
+from unit.page_data import data_of, decode_layers
 from unit.records import vectors, words
 
 
@@ -66,9 +66,8 @@ def test_no_omitted_weight_is_larger_than_an_embedded_one(
     data = page_of(record, room)
     assert data["embedded"]["self"]["form"] == "strongest"
     weakest, strongest = np.inf, 0.0
-    for block in data["blocks"]:
-        layer_weights = record.stacks[block["stack"]].weights(layer=block["layer"])
-        stored = decode_rows(block).embedded
+    for name, layer, _, rows in decode_layers(data):
+        layer_weights, stored = record.stacks[name].weights(layer=layer), rows.embedded
         # Leave out the two strongest keys of each row, which are always embedded.
         second = np.sort(layer_weights, axis=2)[..., -2:-1]
         weakest = min(weakest, layer_weights[stored & (layer_weights < second)].min(initial=np.inf))

@@ -22,7 +22,7 @@ from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.formulas import equal_cells
 from unit.long_records import alike
-from unit.page_data import data_of, decode_rows
+from unit.page_data import data_of, decode_layers, decode_rows
 from unit.records import (
     captured_record,
     difference_record,
@@ -77,10 +77,9 @@ def test_zeros_by_chance_in_arrays_are_drawn_as_they_are() -> None:
     for form in ("all", "strongest"):
         entries = embedded(record, 9_000 if form == "strongest" else None)
         assert entries["embedded"]["self"]["form"] == form
-        for layer, block in enumerate(entries["blocks"]):
-            rows = decode_rows(block)
+        for _, layer, reported, rows in decode_layers(entries):
             error = np.abs(rows.dense - weights[layer].numpy()).max()
-            assert error <= block["error"] * (1 + 1e-4) + 1e-6
+            assert error <= reported * (1 + 1e-4) + 1e-6
 
 
 def embedded(record: av.AttentionRecord, max_bytes: int | None = None) -> dict[str, Any]:
@@ -109,17 +108,14 @@ def test_reported_errors_are_true(
         {name: np.zeros(2) for name in record.stacks},
         dict.fromkeys(record.stacks, 0.0),
     )
-    for block in data["blocks"]:
-        name = block["stack"]
-        stack = record.stacks[name]
-        numbers = stack.weights(layer=block["layer"]).astype(np.float64)
-        rows = decode_rows(block)
+    for name, layer, error, rows in decode_layers(data):
+        numbers = record.stacks[name].weights(layer=layer).astype(np.float64)
         difference = float(np.abs(rows.dense - numbers).max())
-        assert difference <= block["error"] * (1 + 1e-4) + 1e-7
+        assert difference <= error * (1 + 1e-4) + 1e-7
         assert (rows.dense * numbers >= 0).all()
         sizes = np.abs(numbers)
         masses[name] += sizes[rows.embedded].sum(), sizes.sum()
-        errors[name] = max(errors[name], block["error"])
+        errors[name] = max(errors[name], error)
     assert form in {report["form"] for report in data["embedded"].values()}
     for name, report in data["embedded"].items():
         assert report["error"] == errors[name]
@@ -163,9 +159,9 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
         data = data_of(page)
         assert data["embedded"]["self"]["form"] == "strongest"
         shares.append(data["embedded"]["self"]["covered"])
-        for block in data["blocks"]:
+        for *_, rows in decode_layers(data):
             # Each query has two or more stored keys, except the first, which may attend to one key.
-            counts = decode_rows(block).embedded.sum(axis=2)
+            counts = rows.embedded.sum(axis=2)
             assert (counts[:, 0] == 1).all()
             assert (counts[:, 1:] >= 2).all()
     assert 0.5 < shares[0] < shares[1] < 0.95
@@ -244,7 +240,8 @@ def test_small_maps_show_the_largest_number_of_each_cell(
     monkeypatch.setattr(encoding, "_TILE", tile)
     record = difference_record(tokens) if signed else sharp(2, 3, tokens)
     data = embedded(record)
-    assert len(data["maps"]) == len(data["blocks"])
+    layers = {(block["stack"], block["layer"]) for block in data["blocks"]}
+    assert [(entry["stack"], entry["layer"]) for entry in data["maps"]] == sorted(layers)
     for entry in data["maps"]:
         stack = record.stack(entry["stack"])
         for head, cells in enumerate(decode_rows(entry).dense):

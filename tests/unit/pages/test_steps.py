@@ -41,7 +41,7 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
         (vectors, "_MAX_WEIGHTS"),
     ):
         monkeypatch.setattr(module, name, MOMENT)
-    monkeypatch.setattr(encoding, "_TILE_ROWS", 16)
+    monkeypatch.setattr(encoding, "_PART_ROWS", 16)
     monkeypatch.setattr(progress, "_CALL", 0)
 
 

@@ -22,7 +22,7 @@ import type {
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
 import { blockOf, reduced, rowsOf } from "./reductions";
-import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
+import { type EmbeddedRows, joinParts, type LayerKey, readRows, type WeightRows } from "./rows";
 import { checkFormat, inflatedText } from "./texts";
 import {
   ALL_SCORED,
@@ -49,7 +49,10 @@ export interface PageData {
   /** Values of the view's traits (its settings and selections) at the time of the export. */
   state: Record<string, unknown>;
   description: Description;
-  /** Weights of layers, except layers whose queries and keys are embedded instead. */
+  /**
+   * Weights of layers, in parts with consecutive rows, from the first to the last row. Layers whose
+   * queries and keys are embedded instead have no parts.
+   */
   blocks: EmbeddedRows[];
   /** Form of the embedded weights of each stack, and the share of all weights that they cover. */
   embedded?: Record<string, EmbeddedShare>;
@@ -129,8 +132,9 @@ export class PageTransport implements Transport {
     kind: "weights" | "maps" | "vectors" | "chosen",
     { stack, layer }: LayerKey,
     read: () => Promise<V>,
+    start = 0,
   ): Promise<V> {
-    const key = JSON.stringify([kind, stack, layer]);
+    const key = JSON.stringify([kind, stack, layer, start]);
     const cached = this.#layers.get(key) as Promise<V> | undefined;
     if (cached) return cached;
     const pending = read();
@@ -143,21 +147,34 @@ export class PageTransport implements Transport {
     return pending;
   }
 
-  /** Return the weights of a layer. @throws Error if the page does not contain the layer. */
-  #rows(key: LayerKey): Promise<WeightRows> {
-    return this.#cached("weights", key, async () => {
-      const [weights, chosen] = [await this.#weights(key), await this.#chosen(key)];
-      return chosen ? withKindsOfZeros(weights, chosen) : weights;
-    });
+  /**
+   * Return the requested rows of a layer, and perhaps others.
+   *
+   * @throws Error if the page does not contain the layer.
+   */
+  async #rows(request: ReadRequest): Promise<WeightRows> {
+    const weights = await this.#weights(request);
+    const chosen = await this.#chosen(request);
+    return chosen ? withKindsOfZeros(weights, chosen) : weights;
   }
 
-  async #weights(key: LayerKey): Promise<WeightRows> {
-    const block = findLayer(this.#data.blocks, key);
-    if (block) return readRows(block);
-    if (shapeOfVectors(this.#saved, key)[0] === 0) {
-      throw new Error(`This page does not contain layer ${key.layer} of “${key.stack}”.`);
+  async #weights(request: ReadRequest): Promise<WeightRows> {
+    const parts = this.#data.blocks.filter((part) => isOfLayer(part, request));
+    if (parts.length > 0) {
+      const [top, bottom] = request.rows;
+      const requested = parts.filter(
+        ({ start = 0, shape }) => start < bottom && start + shape[1] > top,
+      );
+      const read = (part: EmbeddedRows) =>
+        this.#cached("weights", request, () => readRows(part), part.start);
+      return joinParts(await Promise.all(requested.map(read)));
     }
-    return computedWeights(await this.#vectors(key), this.#errors(key).error);
+    if (shapeOfVectors(this.#saved, request)[0] === 0) {
+      throw new Error(`This page does not contain layer ${request.layer} of “${request.stack}”.`);
+    }
+    return this.#cached("weights", request, async () =>
+      computedWeights(await this.#vectors(request), this.#errors(request).error),
+    );
   }
 
   /** Return which keys a layer has chosen, or null if its stack chooses no keys. */
@@ -231,8 +248,10 @@ export class PageTransport implements Transport {
     const { blocks, maps, embedded } = this.#data;
     const small = findLayer(maps, request);
     if (!small || maxCells === undefined) return undefined;
-    const block = findLayer(blocks, request);
-    const [numHeads, numRows, numColumns] = block?.shape ?? shapeOfVectors(this.#saved, request);
+    const last = blocks.filter((part) => isOfLayer(part, request)).at(-1);
+    const { start = 0, shape = shapeOfVectors(this.#saved, request) } = last ?? {};
+    const [numHeads, , numColumns] = shape;
+    const numRows = start + shape[1];
     const numWeights = numHeads * numRows * numColumns;
     // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
     const { rows, columns } = request;
@@ -262,8 +281,12 @@ export class PageTransport implements Transport {
   }
 }
 
-function findLayer<T extends LayerKey>(entries: T[], { stack, layer }: LayerKey): T | undefined {
-  return entries.find((entry) => entry.stack === stack && entry.layer === layer);
+function isOfLayer(entry: LayerKey, { stack, layer }: LayerKey): boolean {
+  return entry.stack === stack && entry.layer === layer;
+}
+
+function findLayer<T extends LayerKey>(entries: T[], key: LayerKey): T | undefined {
+  return entries.find((entry) => isOfLayer(entry, key));
 }
 
 /** Return a reply with matrices of one size. Their maximum and error are those of `weights`. */

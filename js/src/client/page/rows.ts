@@ -19,8 +19,10 @@ export interface LayerKey {
   layer: number;
 }
 
-/** Weights of all heads of a layer, read row by row. */
+/** Weights of all heads of a layer, or of a part of the layer, read row by row. */
 export interface WeightRows {
+  /** Query of the first row. */
+  start: number;
   /**
    * Number of heads, queries and keys. For small maps, number of heads, and of rows and columns of
    * cells.
@@ -42,8 +44,10 @@ export interface WeightRows {
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
 }
 
-/** Rows of all heads of a layer, or of its small maps, as encoded bytes. */
+/** Some rows of all heads of a layer, or its small maps, as encoded bytes. */
 export interface EmbeddedRows extends LayerKey {
+  /** Query of the first row. Omitted if it is 0. */
+  start?: number;
   shape: [number, number, number];
   maximum: number;
   /**
@@ -69,15 +73,15 @@ export interface EmbeddedRows extends LayerKey {
 
 /**
  * Decode numbers in base 128 with the lowest digit first. Every byte is a digit, with the highest
- * bit set if another digit follows.
+ * bit set if another digit follows. Often, all numbers have one digit.
  */
-function unpacked(bytes: Uint8Array, count: number): Uint32Array {
+function unpacked(bytes: Uint8Array, count: number): Uint8Array | Uint32Array {
+  if (bytes.length === count) return bytes;
   const numbers = new Uint32Array(count);
   let offset = 0;
   for (let i = 0; i < count; i++) {
     let digit = bytes[offset++] as number;
     numbers[i] = digit;
-    // Most numbers have one digit, so check for this case first.
     if (digit < 128) continue;
     let number = digit - 128;
     for (let scale = 128; digit & 128; scale *= 128) {
@@ -90,59 +94,25 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   return numbers;
 }
 
-/** Number of bytes of a block of `numberOffsets`. */
-const BLOCK = 64;
-
-/** Number in which the lowest bit of each of four bytes is set. */
-const LOWEST_BITS = 0x01010101;
-
-/**
- * Return a function that finds the first byte of one of `count` numbers that are encoded as in
- * `unpacked`. Counting the numbers of blocks is many times faster than decoding all of them.
- */
-function numberOffsets(bytes: Uint8Array, count: number): (index: number) => number {
-  // The last byte of a number is below 128. The bytes that fill the last block are not.
-  const filled = new Uint8Array(Math.ceil(bytes.length / BLOCK) * BLOCK).fill(128);
-  filled.set(bytes);
-  const words = new Uint32Array(filled.buffer);
-  const wordsPerBlock = BLOCK / 4;
-  // For each block, the number of last bytes before it.
-  const before = new Uint32Array(words.length / wordsPerBlock + 1);
-  for (let block = 0; block < before.length - 1; block++) {
-    // Count the other bytes, in each of the four positions of a word.
-    let others = 0;
-    for (let i = block * wordsPerBlock; i < (block + 1) * wordsPerBlock; i++) {
-      others += ((words[i] as number) >>> 7) & LOWEST_BITS;
-    }
-    before[block + 1] = (before[block] as number) + BLOCK - (Math.imul(others, LOWEST_BITS) >>> 24);
-  }
-  if (before[before.length - 1] !== count || (bytes[bytes.length - 1] ?? 0) >= 128) {
-    throw new Error("The page’s data do not match the number of rows.");
-  }
-  return (index) => {
-    if (index === 0) return 0;
-    // The number begins after the last byte of the previous number, which is in block `low`.
-    let [low, high] = [0, before.length - 1];
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if ((before[middle] as number) < index) low = middle;
-      else high = middle;
-    }
-    let offset = low * BLOCK;
-    for (let left = index - (before[low] as number); left > 0; offset++) {
-      if ((bytes[offset] as number) < 128) left--;
-    }
-    return offset;
+/** Join consecutive parts of a layer. */
+export function joinParts(parts: readonly WeightRows[]): WeightRows {
+  return {
+    ...(parts[0] as WeightRows),
+    error: Math.max(...parts.map(({ error }) => error)),
+    add: (heads, row, left, line) => {
+      const part = parts.find(({ start, shape }) => row < start + shape[1]) as WeightRows;
+      part.add(heads, row, left, line);
+    },
   };
 }
 
 /**
- * Decode the rows of a layer.
+ * Decode some rows of a layer.
  *
  * @throws Error if the bytes do not fit the shape.
  */
 export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
-  const { shape, maximum, error, sampled } = embedded;
+  const { start: firstRow = 0, shape, maximum, error, sampled } = embedded;
   const [heads, numRows, columns] = shape;
   const bytes = await inflatedText(embedded.data);
   let end = 0;
@@ -163,7 +133,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   const restValues = codeValues(embedded.max_rest);
   const restCodes = array(3);
   function endKey(row: number): number {
-    const last = Math.min(columns, (row % numRows) + 1 + embedded.reach);
+    const last = Math.min(columns, firstRow + (row % numRows) + 1 + embedded.reach);
     return Math.max(firstKeys[row] as number, last - (numAfter[row] as number));
   }
   for (let row = 0; row < totalRows; row++) {
@@ -172,10 +142,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     starts[row + 1] = (starts[row] as number) + numKeys;
     gapStarts[row + 1] = (gapStarts[row] as number) + numGaps;
   }
-  // The embedded keys of a row are computed from its gaps when the row is requested, because most
-  // rows are never requested.
-  const gaps = array(4);
-  const gapOffset = numberOffsets(gaps, gapStarts[totalRows] as number);
+  const gaps = unpacked(array(4), gapStarts[totalRows] as number);
   const codes = array(5);
   if (codes.length !== starts[totalRows]) {
     throw new Error(
@@ -183,7 +150,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     );
   }
   const values = codeValues(maximum, embedded.signed);
-  const size = bytes.length + 20 * totalRows + gaps.length;
+  const size = bytes.length + 20 * totalRows + gaps.byteLength;
 
   /** Add the embedded weights of a row in which every key is embedded. */
   function addAll(rowIndex: number, left: number, line: Float32Array): void {
@@ -203,22 +170,17 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   function addSome(rowIndex: number, left: number, line: Float32Array, perKey: number): void {
     const count = counts[rowIndex] as number;
     const start = starts[rowIndex] as number;
-    let offset = gapOffset(gapStarts[rowIndex] as number);
+    const gapStart = gapStarts[rowIndex] as number;
     let x = (firstKeys[rowIndex] as number) - 1 - left;
     for (let i = 0; i < count; i++) {
-      let digit = gaps[offset++] as number;
-      x += (digit & 127) + 1;
-      for (let scale = 128; digit & 128; scale *= 128) {
-        digit = gaps[offset++] as number;
-        x += (digit & 127) * scale;
-      }
+      x += (gaps[gapStart + i] as number) + 1;
       if (x < 0 || x >= line.length) continue;
       line[x] = (line[x] as number) - perKey + (values[codes[start + i] as number] as number);
     }
   }
 
   return {
-    ...{ shape, maximum, error, bytes: size },
+    ...{ start: firstRow, shape, maximum, error, bytes: size },
     ...(sampled && { sampled }),
     add: (headIndices, row, left, line) => {
       let [rest, from, to] = [0, 0, 0];
@@ -226,7 +188,7 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
         for (let x = from; rest > 0 && x < to; x++) line[x] = (line[x] as number) + rest;
       };
       for (const head of headIndices) {
-        const rowIndex = head * numRows + row;
+        const rowIndex = head * numRows + row - firstRow;
         if (counts[rowIndex] === 0) {
           addAll(rowIndex, left, line);
           continue;

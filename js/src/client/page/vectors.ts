@@ -302,7 +302,7 @@ export function computedWeights(vectors: LayerVectors, error: number): WeightRow
   const [numHeads, numQueries, numKeys] = shape;
   const rows = new Map<number, Float32Array>();
   return {
-    ...{ shape, maximum: 1, error, bytes: 4 * numHeads * numQueries * numKeys },
+    ...{ start: 0, shape, maximum: 1, error, bytes: 4 * numHeads * numQueries * numKeys },
     add: (heads, row, left, line) => {
       for (const head of heads) {
         const index = head * numQueries + row;

@@ -39,12 +39,13 @@ function sourceOf(fixtureCase: Pick<Case, "header" | "data">): Source {
 
 /** Return all weights as [head][row][column]. */
 function denseOf({ header, cells }: Case): number[][][] {
-  const [heads, rows, columns] = header.shape;
+  const { shape, start = 0 } = header;
+  const [heads, rows, columns] = shape;
   const dense = Array.from({ length: heads }, () =>
     Array.from({ length: rows }, () => new Array<number>(columns).fill(0)),
   );
   for (const [head, row, column, weight] of cells) {
-    (dense[head]?.[row] as number[])[column] = weight;
+    (dense[head]?.[row - start] as number[])[column] = weight;
   }
   return dense;
 }
@@ -53,8 +54,9 @@ const LAYER = { stack: "self", layer: 3 };
 
 describe("the rows of a page", () => {
   it.each(cases)("decode to every weight, from any key on: $name", async (fixtureCase) => {
-    const { shape, maximum } = fixtureCase.header;
+    const { shape, maximum, start = 0 } = fixtureCase.header;
     const [numHeads, numRows, numKeys] = shape;
+    const range: [number, number] = [start, start + numRows];
     const heads = Array.from({ length: numHeads }, (_, head) => head);
     const dense = denseOf(fixtureCase);
     const source = sourceOf(fixtureCase);
@@ -64,7 +66,7 @@ describe("the rows of a page", () => {
     };
     for (const left of [0, 1, Math.floor(numKeys / 2)]) {
       const columns: [number, number] = [left, numKeys];
-      const block = await source.block({ ...LAYER, heads, rows: [0, numRows], columns });
+      const block = await source.block({ ...LAYER, heads, rows: range, columns });
       expect(block.error).toBe(0.01);
       dense.forEach((rows, head) => {
         expectWeights(
@@ -73,7 +75,7 @@ describe("the rows of a page", () => {
         );
       });
     }
-    const whole = { rows: [0, numRows], columns: [0, numKeys] } satisfies Partial<ReadRequest>;
+    const whole = { rows: range, columns: [0, numKeys] } satisfies Partial<ReadRequest>;
     const [mean] = await source.read({ ...LAYER, heads, ...whole, combine: "mean" });
     const means = (dense[0] as number[][]).flatMap((line, row) =>
       line.map(
@@ -81,6 +83,28 @@ describe("the rows of a page", () => {
       ),
     );
     expectWeights(mean?.values, means);
+  });
+
+  it("are read from the parts that contain them", async () => {
+    // Query q attends to key q only. The data of the parts that are not read are damaged.
+    const parts = [0, 2, 4, 6].map((start) => {
+      const codes = [0, 1].flatMap((row) =>
+        Array.from({ length: 8 }, (_, key) => (key === start + row ? 255 : 0)),
+      );
+      const part = pieceOf([1, 2, 8], codes, { start, layer: 3, error: start / 1000 });
+      return start === 2 || start === 4 ? part : { ...part, data: "damaged" };
+    });
+    const source = new Source(
+      new PageTransport(pageOf({ description: described(STACK), blocks: parts })),
+    );
+    const columns: [number, number] = [0, 8];
+    const block = await source.block({ ...LAYER, heads: [0], rows: [3, 5], columns });
+    expect([...(block.matrices[0] as Float32Array)]).toEqual([
+      0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
+    ]);
+    expect(block.error).toBe(0.004);
+    const others = source.block({ ...LAYER, heads: [0], rows: [1, 3], columns });
+    await expect(others).rejects.toThrow("damaged");
   });
 
   it("state their share of the weight, rounded down", async () => {
