@@ -727,6 +727,7 @@ def own_tokens(
         tokens, names = names, names.text
     laid_out = tokens.grids if grids is None else _column("grids", grids, [PatchGrid])
     if groups is not None:
+        groups = _column("groups", groups, [str, type(None)], _string)
         _check_count("groups", len(groups), len(tokens), owner)
         taken = {position for grid in laid_out for position in range(grid.start, grid.stop)}
         own = [None if position in taken else group for position, group in enumerate(groups)]
