@@ -88,12 +88,11 @@ class PatchGrid:
             check_encodable(name, getattr(self, name))
         for name in ("origin", "step", "width"):
             value = getattr(self, name)
-            # A step of 0 or below would give all tokens one place, or turn them around.
-            is_number = isinstance(value, int | float | np.number) and np.isfinite(value)
-            if not is_number or (name != "origin" and value < (name == "step") * 1e-12):
-                bound = {"origin": "", "step": " above 0", "width": " of at least 0"}[name]
-                raise ValueError(f"{name}={value!r} must be a finite number{bound}")
+            if not isinstance(value, int | float | np.number) or not np.isfinite(value):
+                raise ValueError(f"{name}={value!r} must be a finite number")
             set_fields(self, **{name: float(value)})
+        if self.step <= 0 or self.width < 0:
+            raise ValueError(f"{self} must have a step above 0, and a width of at least 0")
         if min(self.image or 0, self.start, self.gap) < 0 or min(self.rows, self.columns) < 1:
             raise ValueError(
                 f"{self} must have image, start and gap of at least 0, rows and columns of at "

@@ -173,6 +173,7 @@ def test_one_side_of_a_stack_has_names_of_the_user() -> None:
         ({"grids": [PatchGrid(None, 1, 2, 2)]}, r"grids: PatchGrid.* tokens 1 to 4, but .* 2"),
         ({"grids": [PatchGrid(0, 0, 1, 2)]}, "patches of image 0, but images has 0"),
         ({"side": "rows"}, "side='rows': valid names are 'both'"),
+        ({"groups": 5}, "groups"),
         ({"tokens": "xy"}, "tokens must be a sequence of strings"),
     ],
 )

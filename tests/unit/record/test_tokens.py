@@ -125,6 +125,21 @@ def test_patches_between_other_tokens_have_their_positions() -> None:
     assert Tokens.of(list("abcdefghi"), grids=[grid]).pictured == (grid,)
 
 
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ({"origin": float("nan")}, "origin=nan must be a finite number"),
+        ({"step": float("inf")}, "step=inf must be a finite number"),
+        ({"step": "1"}, "step='1' must be a finite number"),
+        ({"step": 0}, "a step above 0"),
+        ({"width": -1.0}, "a width of at least 0"),
+    ],
+)
+def test_places_that_are_no_places_are_refused(places: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PatchGrid(None, 0, 1, 3, unit="s", **places)
+
+
 def test_empty_grids_and_probabilities_that_are_nan_are_refused() -> None:
     with pytest.raises(ValueError, match=r"PatchGrid.* must have"):
         PatchGrid(0, 0, 0, 3)
