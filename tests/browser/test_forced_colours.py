@@ -60,7 +60,7 @@ def test_forced_colours_keep_legends_and_outline_choices(show: Show, page: Page,
         "() => { document.body.style.background = 'Canvas';"
         " return getComputedStyle(document.body).backgroundColor }"
     )
-    swatches = root.locator(".av-dash, .av-dot, .av-square, .av-patch, .av-strip-legend i")
+    swatches = root.locator(".av-dash, .av-dot, .av-square, .av-patch")
     scales = root.locator(".av-ramp")
     assert swatches.count() + scales.count() > 0
     for swatch in swatches.all():
