@@ -26,6 +26,7 @@ from scipy.signal import fftconvolve
 import attnviz as av
 from attnviz.pages import image
 from attnviz.pages.figure import parse_figure_options
+from attnviz.record import PatchGrid
 from browser.pages import SVG, texts
 from unit.long_records import long_record
 from unit.records import HOSTILE, shares
@@ -128,6 +129,9 @@ VIEWS: dict[str, Callable[[Records], Any]] = {
     "matrix": lambda records: av.MatrixView(records["minilm"], layer=3, heads=[1], token=10, key=3),
     "frames": lambda records: av.MatrixView(records["frames"], token=7),
     "words": lambda records: av.MatrixView(records["words"], heads=[0], token=150),
+    "silence": lambda records: av.MatrixView(records["silence"], query_window=[0, 900]),
+    "channels": lambda records: av.MatrixView(records["channels"], token=7),
+    "lines of channels": lambda records: av.HeadView(records["channels"], token=7),
     "comparison": lambda records: av.CompareView(records["comparison"], form="matrix", token=9),
     "model": lambda records: av.ModelView(records["minilm"]),
     "neuron": lambda records: av.NeuronView(records["minilm"], layer=3, heads=[1], token=10, key=3),
@@ -157,6 +161,23 @@ def _uniform(tokens: list[str]) -> av.AttentionRecord:
     return av.AttentionRecord.from_qk([vectors], [vectors], tokens)
 
 
+# Frames of 0.05 seconds, and 9 patches of 16 days in each of three channels.
+SOUND = [
+    PatchGrid(None, 0, 1, 600, unit="s", step=0.05),
+    PatchGrid(None, 600, 1, 900, name="silence", unit="s", origin=30, step=0.05),
+]
+CHANNELS = [
+    PatchGrid(None, 9 * channel, 1, 9, name=name, unit="step", step=16)
+    for channel, name in enumerate(("temperature", "wind", "load"))
+]
+DAYS = np.datetime64("2024-01-01") + np.arange(9 * 16)
+DATED = [
+    f"{grid.name} {DAYS[16 * patch]} – {DAYS[16 * patch + 15]}"
+    for grid in CHANNELS
+    for patch in range(9)
+]
+
+
 @pytest.fixture(scope="module")
 def records(minilm: av.AttentionRecord, checkpoint_folder: Path) -> Records:
     pair = ("The cat sat on the mat.", "It lay on the rug.")
@@ -169,6 +190,8 @@ def records(minilm: av.AttentionRecord, checkpoint_folder: Path) -> Records:
         "comparison": av.compare(checkpoint_folder, *SENTENCES),
         "frames": _uniform([f"{frame / 50:.2f}s" for frame in range(1500)]),
         "words": _uniform([f"word{index % 99}" for index in range(600)]),
+        "silence": _uniform(["frame"] * 1500).with_tokens(grids=SOUND),
+        "channels": _uniform(["patch"] * 27).with_tokens(DATED, grids=CHANNELS),
     }
 
 

@@ -41,9 +41,19 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
   return patches.find((patch) => patch !== null) ?? null;
 }
 
+/** Return whether the name of an image is the time of a frame of a video: "0.5 s", "1:02.5". */
+export function isTime(name: string): boolean {
+  return /^[\d.]+ s$|^\d+:[\d.]+$/.test(name);
+}
+
+/** Return the end of the name of a patch: " of image 1", " at 0.5 s", or "". */
+function inImage(name: string): string {
+  return name && ` ${isTime(name) ? "at" : "of"} ${name}`;
+}
+
 /**
  * Name patches "patch 2,3" (row, column), or "patch 2,3 of image 1" if there are several images. The
- * name of the image replaces its number.
+ * name of the image replaces its number. Frames of a video are named by their times.
  */
 function withNames(tokens: TokenList, numImages: number): TokenList {
   if (!tokens.grids) return tokens;
@@ -51,10 +61,16 @@ function withNames(tokens: TokenList, numImages: number): TokenList {
     const patch = patchOf(tokens, token);
     if (!patch) return name;
     const number = numImages > 1 ? `image ${patch.grid.image}` : "";
-    const image = patch.grid.name ?? number;
-    return `patch ${patch.row},${patch.column}${image && ` of ${image}`}`;
+    return `patch ${patch.row},${patch.column}${inImage(patch.grid.name ?? number)}`;
   });
   return { ...tokens, text };
+}
+
+/** Return the name of a token on an axis: that of a patch without the name of its image. */
+export function patchLabel(tokens: TokenList, token: number): string {
+  const text = tokens.text[token] ?? "";
+  const end = inImage(patchOf(tokens, token)?.grid.name ?? "");
+  return end && text.endsWith(end) ? text.slice(0, -end.length) : text;
 }
 
 /**

@@ -7,7 +7,9 @@
  * are merged. A token is always named by its index in the text. All functions are pure.
  */
 
-import type { Range, TokenList } from "../client/protocol";
+import type { Range, StackDescription, TokenList } from "../client/protocol";
+import { gridTokens } from "../draw/patches";
+import { axisLabel, decimalsOf, silenceOf, startOf, timeText } from "./text/places";
 
 export type Side = "query" | "key";
 export const SIDES = ["query", "key"] as const;
@@ -257,4 +259,124 @@ export function windowAt(start: number, size: number, [first, stop]: Range): Ran
 /** Return a window of `size` tokens with a token in its middle, moved into the range `within`. */
 export function windowAround(token: number, size: number, within: Range): Range {
   return windowAt(token - Math.floor(size / 2), size, within);
+}
+
+/** Named point of an axis. `at` is its distance from the start of the text, in tokens. */
+export interface Tick {
+  at: number;
+  text: string;
+  /** Token at the point, or null if the point is a time. */
+  token: number | null;
+}
+
+/** Intervals between ticks, in seconds. */
+const SECONDS = [
+  ...[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30],
+  ...[60, 120, 300, 600, 1800, 3600],
+];
+
+/** Return the multiples in a range of the smallest of the numbers 1, 2, 5, 10, 20, … ≥ `least`. */
+function roundIndices([start, stop]: Range, least: number): number[] {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  const every = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least) ?? 1;
+  const first = Math.ceil(start / every);
+  return Array.from({ length: Math.ceil(stop / every) - first }, (_, i) => (first + i) * every);
+}
+
+/**
+ * Return the ticks of the visible tokens, at least `apart` pixels apart: round times of a sound,
+ * equally distant steps of each channel, and other tokens with round indices. The most important
+ * ticks are first.
+ *
+ * @param step pixels per token.
+ */
+export function ticksOf(
+  { tokens, window: [first, last] }: Pick<Axis, "tokens" | "window">,
+  step: number,
+  apart: number,
+): Tick[] {
+  const least = apart / step;
+  const tick = (token: number): Tick => ({
+    ...{ at: token + 0.5, token, text: axisLabel(tokens, token) },
+  });
+  const placed = (tokens.spans ?? []).filter(({ unit }) => unit);
+  const free = roundIndices([first, last], least).filter((token) =>
+    placed.every(({ start, columns }) => !isWithin([start, start + columns], token)),
+  );
+  const ticks = placed.flatMap((span): Tick[] => {
+    const { start, columns, step, origin } = span;
+    const [from, to] = [Math.max(first, start), Math.min(last, start + columns)];
+    if (from >= to) return [];
+    if (span.unit === "step")
+      return roundIndices([from - start, to - start], least).map((index) => tick(start + index));
+    const every = SECONDS.find((seconds) => seconds >= least * step) ?? 3600;
+    const times: Range = [startOf(span, from), startOf(span, to)];
+    return roundIndices([times[0] / every, times[1] / every], 1).map((index) => {
+      const seconds = index * every;
+      const text = timeText(seconds, decimalsOf(every));
+      return { at: start + (seconds - origin) / step, text, token: null };
+    });
+  });
+  // A channel begins with a tick, even if there is no room for the last tick of the one before it.
+  const rank = ({ token }: Tick): number => Number(placed.every(({ start }) => start !== token));
+  const sorted = [...ticks, ...free.map(tick)].sort((one, other) => one.at - other.at);
+  return sorted.sort((one, other) => rank(one) - rank(other));
+}
+
+/** Successive tokens of an axis that are a named group, such as a channel or a frame. */
+export interface Section {
+  /** Name of the group, or "" for tokens between groups. */
+  name: string;
+  tokens: Range;
+}
+
+/** Return the sections of the visible tokens, or [] if none of them is in a named group. */
+export function sectionsOf({ tokens, window }: Pick<Axis, "tokens" | "window">): Section[] {
+  const spans = (tokens.spans ?? []).map(({ name, start, columns }) => {
+    return { name, tokens: [start, start + columns] as Range };
+  });
+  const grids = (tokens.grids ?? []).map((grid) => {
+    return {
+      name: grid.name ?? "",
+      tokens: [grid.start, (gridTokens(grid).at(-1) ?? 0) + 1] as Range,
+    };
+  });
+  const sections: Section[] = [];
+  let end = window[0];
+  const add = (name: string, [start, stop]: Range): void => {
+    if (start < stop) sections.push({ name, tokens: [start, stop] });
+    end = Math.max(end, stop);
+  };
+  const groups = [...spans, ...grids].filter(({ name }) => name !== "");
+  for (const group of groups.sort((one, other) => one.tokens[0] - other.tokens[0])) {
+    const [start, stop] = group.tokens.map((at) => Math.max(end, Math.min(window[1], at))) as Range;
+    if (start === stop) continue;
+    add("", [end, start]);
+    add(group.name, [start, stop]);
+  }
+  if (sections.length > 0) add("", [end, window[1]]);
+  return sections;
+}
+
+/** Return a window without the silence at its end, with which a processor has filled up a sound. */
+function withoutSilence(tokens: TokenList, [start, stop]: Range): Range {
+  const end = silenceOf(tokens)?.[0] ?? stop;
+  return [start, end > start ? Math.min(stop, end) : stop];
+}
+
+/**
+ * Return the windows with which a view of another stack opens. A window without silence is null.
+ *
+ * @param opened function that returns the window for a number of tokens.
+ */
+export function openingWindows(
+  { query_tokens, key_tokens }: Pick<StackDescription, "query_tokens" | "key_tokens">,
+  opened: (count: number) => Range = (count) => [0, count],
+): { query_window: Range | null; key_window: Range | null } {
+  const [query_window, key_window] = [query_tokens, key_tokens ?? query_tokens].map((tokens) => {
+    const whole = opened(tokens.text.length);
+    const window = withoutSilence(tokens, whole);
+    return window[1] < whole[1] ? window : null;
+  }) as [Range | null, Range | null];
+  return { query_window, key_window };
 }

@@ -274,8 +274,8 @@ def describe(record: AttentionRecord) -> Description:
     for stack in record.stacks.values():
         same = stack.key_tokens is stack.query_tokens
         tokens = {
-            "query_tokens": _describe_tokens(stack.query_tokens),
-            "key_tokens": None if same else _describe_tokens(stack.key_tokens),
+            "query_tokens": describe_tokens(stack.query_tokens),
+            "key_tokens": None if same else describe_tokens(stack.key_tokens),
         }
         stacks.append({**describe_numbers(stack), **tokens})
     file = file_stem(record.model)
@@ -360,15 +360,20 @@ def describe_grid(grid: images.PatchGrid) -> PatchGrid:
     )
 
 
-def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
-    # Bands of a spectrogram are rows with the same times.
-    spans = [
-        {name: getattr(grid, name) for name in TokenSpan.__annotations__}
-        | {"width": grid.width or grid.step, "start": start}
-        for grid in tokens.grids
-        if grid.image is None
-        for start in grid.positions[:: grid.columns]
-    ]
+def _describe_spans(grid: images.PatchGrid) -> list[dict[str, Any]]:
+    span = {name: getattr(grid, name) for name in TokenSpan.__annotations__}
+    span["width"] = grid.width or grid.step
+    if grid.rows == 1 or not grid.unit:
+        return [span | {"columns": grid.stop - grid.start}]
+    # Each row has all places, as the bands of a spectrogram have all frames.
+    starts = grid.positions[:: grid.columns]
+    names = [f"{grid.name} band {row}".strip() for row in range(grid.rows)]
+    return [span | {"start": at, "name": name} for at, name in zip(starts, names, strict=True)]
+
+
+def describe_tokens(tokens: Tokens) -> dict[str, Any]:
+    """Return the tokens of one side of a stack as a JSON object (see `TokenList`)."""
+    spans = [span for grid in tokens.grids if grid.image is None for span in _describe_spans(grid)]
     return {
         "text": list(tokens.text),
         "special": [position for position, flag in enumerate(tokens.special) if flag],

@@ -167,11 +167,21 @@ class TokenWindows(PositionedView):
 def _content_end(tokens: Tokens) -> int:
     """Return the index after the last token that is special or belongs to a text.
 
-    Later tokens are silence after the end of a sound. If no token belongs to a text, return the
-    number of tokens.
+    Later tokens are silence after the end of a sound, which belongs to no text or is a grid of
+    seconds with the name ``silence``. If no token belongs to a text, return the number of tokens.
     """
+    silent = {
+        position
+        for grid in tokens.grids
+        if (grid.name, grid.unit) == ("silence", "s")
+        for position in grid.positions
+    }
     columns = zip(tokens.special, tokens.sequence, strict=True)
-    ends = [at for at, (special, text) in enumerate(columns, 1) if special or text is not None]
+    ends = [
+        position + 1
+        for position, (special, text) in enumerate(columns)
+        if special or (text is not None and position not in silent)
+    ]
     return ends[-1] if ends else len(tokens)
 
 

@@ -51,6 +51,7 @@ import {
   writtenAmong,
 } from "../text/captions";
 import { roundedUp } from "../text/csv";
+import { silenceInWords } from "../text/places";
 import { baseName } from "../view/model-layers";
 import type { Selection } from "../view/record";
 import { changedInWords } from "../what-if/changed-run";
@@ -118,9 +119,9 @@ function strongestCell(
   return { row: Math.floor(best / columns), column: best % columns, weight };
 }
 
-/** Name the token or the range of tokens of a row (or column): “it”, “0.04s – 0.10s”. */
+/** Name the token or the range of tokens of a row (or column): “it”, “0.04–0.10 s”. */
 function cellInWords({ axes }: Viewport, side: Side, cell: number): string {
-  return quotedSpan(axes[side].tokens.text, tokensAt(axes[side], cell));
+  return quotedSpan(axes[side].tokens, tokensAt(axes[side], cell));
 }
 
 /**
@@ -315,7 +316,7 @@ function windowInWords(side: Side, axis: Axis): string {
   const count = axis.tokens.text.length;
   return isComplete(axis)
     ? `all ${count} ${PLURALS[side]}`
-    : `${PLURALS[side]} ${quotedSpan(axis.tokens.text, axis.window)} of ${count}`;
+    : `${PLURALS[side]} ${quotedSpan(axis.tokens, axis.window)} of ${count}`;
 }
 
 /**
@@ -387,6 +388,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     parts.push(capital(`${shown.join(", ")} in sight${weight}.`));
   }
+  parts.push(silenceInWords(axes));
   parts.push(cellsInWords(viewport, isWholeText));
   const reaches = SIDES.some((side) => !contains(axes[side].extent, axes[side].window));
   if (reaches && viewport.pair !== "all") {

@@ -8,10 +8,11 @@ import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { patchOf } from "../../draw/patches";
-import { type BySide, bySide, type Focus, type Side, sizeOf, tokenIn } from "../axis";
+import { type BySide, bySide, type Focus, type Side, sectionsOf, sizeOf, tokenIn } from "../axis";
 import { AXIS_HEIGHT, NUMBERS_APART } from "../plot/bars";
-import { indicesOf, neededIndices, repeatedIn, spanOf as spanText } from "../text/captions";
+import { indicesOf, neededIndices, repeatedIn } from "../text/captions";
 import { fitLabel } from "../text/labels";
+import { axisLabel, hasSteps, spanOf as spanText } from "../text/places";
 import type { Selection } from "../view/record";
 import {
   cellsSize,
@@ -78,8 +79,10 @@ export interface Layout {
    * turned, because they are wider than the columns.
    */
   effects: { room: number; numbers: number; upright: boolean };
+  /** Distance in pixels from the cells to the names of groups of tokens. 0 without groups. */
+  sections: BySide<number>;
   /**
-   * Height of the key labels and the bars of effects at the current zoom. It may be less than the
+   * Height of the key labels, the names of groups and the bars of effects at the current zoom. It may be less than the
    * space above the cells, because a view reserves the largest height that they have at any zoom.
    */
   above: number;
@@ -153,6 +156,8 @@ const MAX_PATCH = 32;
  */
 const MAX_LABEL_AFTER_ZOOM = 64;
 const BELOW = 6;
+/** Space in pixels for the names of groups of tokens, such as channels, beyond the labels. */
+export const SECTIONS = 18;
 
 /**
  * Column widths, in pixels, at which key labels may be highest: the smallest and the largest width
@@ -186,7 +191,9 @@ function widest(tokens: TokenList, size: number, limit: number, skipPatches: boo
   let width = cached.get(key);
   if (width === undefined) {
     const font = fontOf({ size, font: "token" });
-    const texts = tokens.text.filter((_, token) => !skipPatches || patchOf(tokens, token) === null);
+    const texts = tokens.text
+      .map((_, token) => axisLabel(tokens, token))
+      .filter((_, token) => !skipPatches || patchOf(tokens, token) === null);
     if (texts.length > MAX_MEASURED) texts.sort((one, other) => other.length - one.length);
     width = texts
       .slice(0, MAX_MEASURED)
@@ -210,20 +217,21 @@ function ticksOf(tokens: TokenList, limit: number): Pick<Labels, "tickWidth" | "
 
 /**
  * Return the name of a token or a range of tokens without quotation marks, shortened to a width of
- * `limit` pixels. Indices are not shortened. If two names do not fit, only the first is written.
+ * `limit` pixels. Indices are not shortened. If a name does not fit, the label of the first token is
+ * written.
  */
 export function spanLabel(
-  { text: texts }: TokenList,
+  tokens: TokenList,
   range: Range,
   { limit, indexed, ...look }: { limit: number; indexed: boolean; size: number; bold?: boolean },
+  name = spanText(tokens, range),
 ): string {
   const font = fontOf({ ...look, font: "token" });
-  const indices = indexed ? indicesOf(range) : neededIndices(texts, range);
-  const name = spanText(texts, range);
+  const indices = indexed ? indicesOf(range) : neededIndices(tokens.text, range);
   if (measureText(name + indices, font) <= limit) return name + indices;
   const rest = (sizeOf(range) > 1 ? " …" : "") + indices;
   const room = limit - measureText(rest, font);
-  return fitLabel(texts[tokenIn(range, 0)] ?? "", room, font, measureText).text + rest;
+  return fitLabel(axisLabel(tokens, tokenIn(range, 0)), room, font, measureText).text + rest;
 }
 
 /** Return the text of a label, shortened to its maximum length. */
@@ -241,7 +249,9 @@ export function labelOf(text: string, { size, limit }: Labels, bold = false): st
 export function layOut(input: LayoutInput): Layout {
   const { selection, state, width, ratio, minCell = 1, printed = false } = input;
   const narrow = width < 560;
-  const limit = narrow ? 64 : 110;
+  // A date needs more room than most words.
+  const dated = [selection.queries, selection.keys].some(hasSteps);
+  const limit = narrow ? (dated ? 80 : 64) : 112;
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
   const largest = printed ? PRINT_FONT_SIZE : MAX_LABEL;
   const tokens = { query: selection.queries, key: selection.keys };
@@ -250,6 +260,10 @@ export function layOut(input: LayoutInput): Layout {
     query: ticksOf(tokens.query, limit),
     key: ticksOf(tokens.key, narrow ? limit : MAX_KEY_TICK),
   };
+  const groupRoom = bySide((side): number => {
+    const whole: Range = [0, tokens[side].text.length];
+    return sectionsOf({ tokens: tokens[side], window: whole }).length > 0 ? SECTIONS : 0;
+  });
   const tickRoom = Math.max(MIN_LEFT, tickLabels.query.tickWidth);
   const widestOf = (side: Side, size: number, most = limit): number =>
     widest(tokens[side], size, most, patches[side]);
@@ -266,7 +280,7 @@ export function layOut(input: LayoutInput): Layout {
    * `labelled` says whether each row or column has a label at some zoom. If not, there are ticks.
    */
   const placed = (queryRoom: number, labelled = true) => {
-    const left = GAP + Math.ceil(queryRoom);
+    const left = GAP + Math.ceil(queryRoom) + groupRoom.query;
     const lean = narrow || !labelled ? 0 : widestOf("key", largest) * SLANT;
     const right = Math.max(barRoom, Math.min(lean, MAX_LEAN), GAP);
     const maxRoom = {
@@ -339,7 +353,9 @@ export function layOut(input: LayoutInput): Layout {
     widestEffect === null
       ? { room: 0, numbers: 0, upright: false }
       : { room: EFFECTS + numbers, numbers, upright: isUpright(viewport.axes.key.cell) };
-  const top = Math.ceil(AXIS_NAME + Math.max(keyLabels.above, ...heights) + effects.room);
+  const added = effects.room + groupRoom.key;
+  const above = Math.ceil(keyLabels.above + added);
+  const top = Math.ceil(AXIS_NAME + Math.max(keyLabels.above, ...heights) + added);
   // Centre the cells, but leave at least `right` pixels beside them for bars and diagonal labels.
   const spare = width - left - mostCells.key;
   const before = Math.max(0, Math.min(spare / 2, spare - right));
@@ -368,7 +384,11 @@ export function layOut(input: LayoutInput): Layout {
       key: selection.key === null ? 0 : barRoom,
     },
     effects,
-    above: Math.ceil(keyLabels.above + effects.room),
+    above,
+    sections: {
+      query: groupRoom.query && left - SECTIONS / 2,
+      key: groupRoom.key && above - SECTIONS / 2,
+    },
     ...{ printed, room },
   };
   return printed ? withoutSpareRoom(layout) : layout;
@@ -413,23 +433,6 @@ export function cellMiddle(layout: Layout, side: Side, cell: number): number {
 export function borderOf(layout: Layout, side: Side, token: number): number {
   const [start] = spanOf(layout, side);
   return start + edgeOf(layout.viewport.axes[side], token);
-}
-
-/**
- * Return the token indices of a window at which ticks are drawn. They are the multiples of 1, 2 or
- * 5 times a power of ten, with the smallest interval at which ticks are at least `apart` pixels
- * apart.
- *
- * @param step pixels per token.
- */
-export function ticks([start, stop]: Range, step: number, apart: number): number[] {
-  const minInterval = apart / step;
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, minInterval)));
-  const every =
-    [1, 2, 5, 10].map((factor) => factor * power).find((interval) => interval >= minInterval) ?? 1;
-  const out: number[] = [];
-  for (let at = Math.ceil(start / every) * every; at < stop; at += every) out.push(at);
-  return out;
 }
 
 /**

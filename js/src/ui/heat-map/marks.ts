@@ -24,7 +24,10 @@ import {
   positionOf,
   SIDES,
   type Side,
+  sectionsOf,
   shownTokens,
+  type Tick,
+  ticksOf,
   tokensAt,
 } from "../axis";
 import {
@@ -54,6 +57,7 @@ import type { Images } from "../image/state";
 import { AXIS_HEIGHT, type BarScale, barEnd, barGroupMarks } from "../plot/bars";
 import { isTiny, quantityOf, quoted, written } from "../text/captions";
 import { fitLabel } from "../text/labels";
+import { axisLabel } from "../text/places";
 import {
   AXIS_NAME,
   borderOf,
@@ -62,10 +66,10 @@ import {
   type Layout,
   labelOf,
   middleOf,
+  SECTIONS,
   spanLabel,
   spanOf,
   TICK_SIZE,
-  ticks,
 } from "./layout";
 import type { Grid } from "./tiles";
 import { isPooled, tokenStep, type Viewport } from "./viewport";
@@ -245,13 +249,54 @@ function borderMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette } = heatMap;
   const lines = SIDES.flatMap((side) => {
     const [start, size] = spanOf(layout, otherSide(side));
-    return borders(layout.viewport.axes[side]).map((token): Mark => {
+    const sections = visibleSections(layout, side).map(({ tokens: [first] }) => first);
+    const axis = layout.viewport.axes[side];
+    const tokens = [...borders(axis), ...sections.filter((token) => isInside(axis, token))];
+    return [...new Set(tokens)].map((token): Mark => {
       const y = borderOf(layout, side, token);
       const ends = { x0: start - 4, y0: y, x1: start + size, y1: y };
       return { kind: "line", ...transposed(ends, side === "key"), stroke: palette.muted };
     });
   });
-  return [...lines, ...answerNames(heatMap)];
+  return [
+    ...lines,
+    ...SIDES.flatMap((side) => sectionNames(heatMap, side)),
+    ...answerNames(heatMap),
+  ];
+}
+
+/** Smallest size of a section that has a border, in pixels. */
+const MIN_SECTION = 6;
+
+/** Return the sections of an axis that are large enough for borders, with their edges in pixels. */
+function visibleSections(layout: Layout, side: Side) {
+  const axis = layout.viewport.axes[side];
+  const [first, size] = spanOf(layout, side);
+  const sections = sectionsOf(axis).map(({ name, tokens }) => {
+    const stop = tokens[1] < axis.window[1] ? borderOf(layout, side, tokens[1]) : first + size;
+    return { name, tokens, start: borderOf(layout, side, tokens[0]), stop };
+  });
+  return sections.filter(({ start, stop }) => stop - start >= MIN_SECTION);
+}
+
+/** Return the names of groups of tokens beyond the labels, each with a line along its tokens. */
+function sectionNames({ layout, palette }: HeatMap, side: Side): Mark[] {
+  const distance = layout.sections[side];
+  const font = fontOf({ size: NAME_SIZE, font: "text" });
+  const across = spanOf(layout, otherSide(side))[0] - distance;
+  return visibleSections(layout, side).flatMap(({ name, start, stop }): Mark[] => {
+    const { text, width } = fitLabel(name, stop - start - 4, font, measureText);
+    if (name === "" || width > stop - start) return [];
+    const y = across + SECTIONS / 2 - 1;
+    const line = transposed({ x0: y, y0: start + 2, x1: y, y1: stop - 2 }, side === "key");
+    const middle = (start + stop) / 2;
+    const [x, down] = side === "key" ? [middle, across] : [across, middle];
+    const more = { align: "middle", rotate: side === "key" ? 0 : -90 } as const;
+    return [
+      { kind: "line", ...line, stroke: palette.muted },
+      textMark(text, x, down, palette.ink, NAME_SIZE, more),
+    ];
+  });
 }
 
 const NAME_SIZE = 11;
@@ -356,9 +401,9 @@ function tokenLabels(
   const special = new Set(tokens.special);
   const marks: Mark[] = [];
   for (const [cell, token] of shownTokens(axis).entries()) {
-    const text = tokens.text[token] ?? "";
+    const text = axisLabel(tokens, token);
     const isStrong = cell === focus || cell === pinned;
-    const matches = isFound?.(text) ?? false;
+    const matches = isFound?.(tokens.text[token] ?? "") ?? false;
     const bold = isStrong || (matches && side === "key");
     const plain = special.has(token) ? palette.muted : palette.ink;
     const fill = isStrong ? strongFill(heatMap, cell === pinned) : plain;
@@ -460,11 +505,10 @@ function tickLabels(
       : textMark(text, end - GAP, at, fill, size, { align: "end", font: "token", ...more });
   const marks = stripMarks(heatMap, side);
   const drawn: { at: number; half: number }[] = [...lifted];
-  for (const token of tickTokens(heatMap, side)) {
-    const at = middleOf(layout, side, token);
-    const text = spanLabel(axis.tokens, [token, token + 1], {
-      ...{ limit: tickWidth, indexed, size: TICK_SIZE },
-    });
+  for (const { at: place, text: label, token } of ticksIn(heatMap, side)) {
+    const at = borderOf(layout, side, place);
+    const look = { limit: tickWidth, indexed, size: TICK_SIZE };
+    const text = token === null ? label : spanLabel(axis.tokens, [token, token + 1], look, label);
     const name = placed(text, at, TICK_SIZE);
     const isCovered = drawn.some(
       (label) => Math.abs(label.at - name.at) < label.half + name.half + apart,
@@ -486,15 +530,14 @@ function tickLabels(
 }
 
 /**
- * Return the tokens to name at ticks, the most important first. These are tokens at equal distances.
- * A printed figure, which the reader cannot zoom, names the words with the largest weights instead.
+ * Return the ticks of an axis, the most important first: tokens at equal distances, or times. A
+ * printed figure, which the reader cannot zoom, names the words with the largest weights instead.
  */
-function tickTokens({ layout, grid }: HeatMap, side: Side): number[] {
+function ticksIn({ layout, grid }: HeatMap, side: Side): Tick[] {
   const axis = layout.viewport.axes[side];
   const { tickWidth, indexed } = layout.labels[side];
   const apart = Math.max(TICKS_APART[side], side === "key" ? tickWidth + 8 : 0);
-  if (!layout.printed || !indexed || axis.level > 0)
-    return ticks(axis.window, tokenStep(axis), apart);
+  if (!layout.printed || !indexed || axis.level > 0) return ticksOf(axis, tokenStep(axis), apart);
   const largest = new Float32Array(axis.groups.length);
   grid.values.forEach((value, i) => {
     const cell = side === "key" ? i % grid.columns : Math.floor(i / grid.columns);
@@ -503,7 +546,10 @@ function tickTokens({ layout, grid }: HeatMap, side: Side): number[] {
   const cells = Array.from(largest.keys()).filter((cell) => (largest[cell] as number) > 0);
   cells.sort((one, other) => (largest[other] as number) - (largest[one] as number));
   const tokens = shownTokens(axis);
-  return cells.map((cell) => tokens[cell] as number);
+  return cells.map((cell): Tick => {
+    const token = tokens[cell] as number;
+    return { at: token + 0.5, text: axisLabel(axis.tokens, token), token };
+  });
 }
 
 /**

@@ -43,13 +43,13 @@ const WHEEL_STEP = 40;
 const PINCH_STEP = 1.2;
 
 /**
- * Name the tokens of a row or column with their indices: “cat” (5), “0.04s – 0.10s” (2–5).
+ * Name the tokens of a row or column with their indices: “cat” (5), “0.04–0.10 s” (2–5).
  *
  * @param indexed function that formats the indices.
  */
 function tokensInWords({ axes }: Viewport, side: Side, cell: number, indexed = indicesOf): string {
   const range = tokensAt(axes[side], cell);
-  return quotedSpan(axes[side].tokens.text, range, indexed(range));
+  return quotedSpan(axes[side].tokens, range, indexed(range));
 }
 
 /**

@@ -8,7 +8,7 @@ import type { PatchGrid, StackDescription, TokenList } from "../../client/protoc
 import { topKeys } from "../../client/requests/strongest";
 import { largestOf } from "../../client/signs";
 import { SINK_WEIGHT } from "../../client/traits";
-import { patchOf, patchToken } from "../../draw/patches";
+import { isTime, patchOf, patchToken } from "../../draw/patches";
 import { type BySide, type Countable, isCounted, sizeOf } from "../axis";
 import {
   capital,
@@ -41,10 +41,11 @@ export interface CaptionedHeat {
 const MIN_NAMED_SHARE = 0.01;
 
 /**
- * Return the name of the image of a grid: its own, or "the image", or "image 1" if the tokens
- * contain several images.
+ * Return the name of the image of a grid: its own, "the frame at 0.5 s", or "the image", or
+ * "image 1" if the tokens contain several images.
  */
 function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
+  if (grid.name && isTime(grid.name)) return `the frame at ${grid.name}`;
   const several = grids.some((other) => other.image !== grid.image);
   return grid.name ?? (several ? `image ${grid.image}` : "the image");
 }
@@ -62,7 +63,7 @@ export function sharesInWords(heat: Heat, { grid, axes }: CaptionedHeat): string
   const images = (keys.grids ?? []).filter((other) => other.start !== grid.start);
   const parts: [number, string][] = [
     [sum(onGrid(heat, grid)), imageName(grid, keys)],
-    ...images.map((other): [number, string] => [sum(onGrid(heat, other)), `image ${other.image}`]),
+    ...images.map((other): [number, string] => [sum(onGrid(heat, other)), imageName(other, keys)]),
   ];
   const isOther = (token: number): boolean => patchOf(keys, token) === null;
   const counts = (token: number): boolean => isCounted(axes.key, token);

@@ -15,6 +15,7 @@ import { withoutNumber } from "../../client/record-number";
 import { type Unscored, zeroInWords } from "../../client/zeros";
 import { isolated, tokenText } from "../../draw/marks";
 import { roundedUp } from "./csv";
+import { spanOf } from "./places";
 
 /**
  * Describe the task on which the kernel is working for a reply, with its progress and the remaining
@@ -49,24 +50,18 @@ export function shortened(text: string, most: number): string {
 
 const MAX_QUOTED = 24;
 
-/** Return the text of a token, with at most 24 characters, for a sentence. */
+/**
+ * Return the text of a token, with at most 24 characters, for a sentence. Each end of a
+ * range, such as two dates, has this length.
+ */
 function inSentence(text: string): string {
-  return isolated(shortened(text, MAX_QUOTED));
+  const ends = text.split(" – ").map((end) => shortened(end, MAX_QUOTED));
+  return isolated(ends.join(" – "));
 }
 
-/** Return the text of a token in quotation marks, with at most 24 characters. */
+/** Return the text of a token in quotation marks, shortened by `inSentence`. */
 export function quoted(text: string): string {
   return `“${inSentence(text)}”`;
-}
-
-/** Return the texts of the first and the last token of a range: "cat", "0.04s – 0.10s". */
-export function spanOf(
-  texts: readonly string[],
-  [start, stop]: Range,
-  write = (text: string) => text,
-): string {
-  const ends = stop - start > 1 ? [start, stop - 1] : [start];
-  return ends.map((token) => write(texts[token] ?? "")).join(" – ");
 }
 
 /** Return the indices of a range of tokens in parentheses: " (3)", " (3–8)". */
@@ -98,20 +93,20 @@ export function neededIndices(texts: readonly string[], range: Range): string {
 }
 
 /**
- * Return the name of a range of tokens in quotation marks: “cat”, “0.04s – 0.10s”. If other tokens
+ * Return the name of a range of tokens in quotation marks: “cat”, “0.04–0.10 s”. If other tokens
  * have the same texts, the indices follow: “the” (3).
  */
 export function quotedSpan(
-  texts: readonly string[],
+  tokens: Pick<TokenList, "text" | "spans">,
   range: Range,
-  indices = neededIndices(texts, range),
+  indices = neededIndices(tokens.text, range),
 ): string {
-  return `“${spanOf(texts, range, inSentence)}”${indices}`;
+  return `“${spanOf(tokens, range, inSentence)}”${indices}`;
 }
 
 /** Return the name of one token, as `quotedSpan` does. */
-export function quotedAt(texts: readonly string[], index: number): string {
-  return quotedSpan(texts, [index, index + 1]);
+export function quotedAt(text: string[], index: number): string {
+  return quotedSpan({ text }, [index, index + 1]);
 }
 
 /**

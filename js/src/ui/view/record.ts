@@ -14,6 +14,7 @@ import { headsOf, type Matrix, mapsRead, type Source, wholeOf } from "../../clie
 import { RECORD_TRAITS, type StateOf } from "../../client/traits";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
+import { withPlaceNames } from "../text/places";
 import { createAnswer } from "./answer";
 import { baseName, layersOf, type ModelLayer, siblingsOf } from "./model-layers";
 import type { Opening } from "./opening";
@@ -277,7 +278,7 @@ function createRecord(
     );
     return undefined;
   });
-  const described = computed(() => whole.value && withPatchNames(whole.value));
+  const described = computed(() => whole.value && withPatchNames(withPlaceNames(whole.value)));
   const description = computed(() => described.value && change(described.value));
   const selection = computed<Selection | null>(() => {
     const record = description.value;

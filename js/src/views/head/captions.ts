@@ -44,6 +44,7 @@ import {
   written,
   writtenSmall,
 } from "../../ui/text/captions";
+import { silenceInWords } from "../../ui/text/places";
 import { baseName } from "../../ui/view/model-layers";
 import { changedInWords } from "../../ui/what-if/changed-run";
 import { colorsSigns, drawnValue, focusOf, isRenormalized, type LinePlot } from "./line-plot";
@@ -300,6 +301,7 @@ export function coverage(plot: LinePlot, live: boolean): string {
   }
   if (hasShare && shares.outside > 0.0005)
     parts.push(`${formatShare(shares.outside)} outside the window.`);
+  parts.push(silenceInWords(plan.axes));
   if (lines.emptyQueries > 0) parts.push(`Some queries have no ${name} at all.`);
   const pinned = pinsInWords(plan);
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);

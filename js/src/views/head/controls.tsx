@@ -21,10 +21,10 @@ import {
   quantityOf,
   quoted,
   shortened,
-  spanOf,
   written,
   writtenSmall,
 } from "../../ui/text/captions";
+import { spanOf } from "../../ui/text/places";
 import { TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
@@ -174,11 +174,10 @@ function WindowControl(props: {
   const { label, plan, side, onChange } = props;
   const { window, tokens } = plan.axes[side];
   const [start, stop] = window;
-  const texts = tokens.text;
-  const count = texts.length;
+  const count = tokens.text.length;
   const size = sizeOf(window);
   const range = `${counted(start)}–${counted(stop - 1)} of ${counted(count)}`;
-  const names = spanOf(texts, window, (text) => shortened(text, MAX_NAME));
+  const names = spanOf(tokens, window, (text) => shortened(text, MAX_NAME));
   const sizes = [...new Set([...SIZES.filter((item) => item < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>

@@ -13,10 +13,20 @@ import type { Description } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { aspectRatios } from "../../draw/patches";
-import { type Axis, positionOf, positionsIn, SIDES, type Side, shownTokens } from "../../ui/axis";
+import {
+  type Axis,
+  positionOf,
+  positionsIn,
+  SIDES,
+  type Side,
+  sectionsOf,
+  shownTokens,
+  ticksOf,
+} from "../../ui/axis";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, type Label, type Measure } from "../../ui/text/labels";
+import { axisLabel } from "../../ui/text/places";
 import type { Plan } from "./state";
 
 /** Arguments of `layOut`. */
@@ -37,7 +47,7 @@ export interface LayoutInput {
 
 /** Height of the headings. */
 const HEADING = 44;
-/** Gap between the prompt and the answer of the model. It contains the word "answer". */
+/** Gap before a group of tokens, or before the answer of the model. It contains the name. */
 export const ANSWER_GAP = 26;
 const GAP = 12;
 /** Width below which a layout is small: its gaps and its bars are narrower. */
@@ -95,7 +105,7 @@ function labelsOf(
   const labels = shownTokens(axis).map((token) => {
     const shape = shapeOf?.(token) ?? null;
     if (shape === null)
-      return { token, ...fitLabel(tokens.text[token] ?? "", limit, font, input.measure) };
+      return { token, ...fitLabel(axisLabel(tokens, token), limit, font, input.measure) };
     const stretch = clamp(shape, 1 / MAX_STRETCH, MAX_STRETCH);
     return { token, text: "", width: along * stretch, height: along };
   });
@@ -105,10 +115,24 @@ function labelsOf(
   }));
 }
 
-/** Return the value of `Column.answerPosition` for an axis. */
-function answerPositionOf(axis: Axis): number | null {
-  const [first, stop] = positionsIn(axis, [answerStart(axis.tokens) ?? 0, axis.extent[1]]);
-  return first > 0 && first < stop ? first : null;
+/**
+ * Return the headings of an axis: names of groups of tokens at their first position, and "answer"
+ * at that of the first token of an answer after the prompt. Tokens after a group have the heading
+ * "". If the headings would need more room than the tokens, there are none.
+ */
+function headingsOf(axis: Axis, step: number): ReadonlyMap<number, string> {
+  const answer = positionsIn(axis, [answerStart(axis.tokens) ?? 0, axis.extent[1]]);
+  const sections = sectionsOf(axis).map(({ name, tokens }) => ({
+    name,
+    at: positionsIn(axis, tokens),
+  }));
+  const headings = new Map<number, string>();
+  for (const { name, at } of [...sections, { name: "answer", at: answer }]) {
+    const [first, stop] = at;
+    if (first === stop || (first === 0 && (name === "" || at === answer))) continue;
+    headings.set(first, headings.get(first) || name);
+  }
+  return headings.size * ANSWER_GAP > axis.groups.length * step ? new Map() : headings;
 }
 
 /**
@@ -119,11 +143,13 @@ function answerPositionOf(axis: Axis): number | null {
 function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: number) {
   const { step, size } = tokenSize;
   const axis = input.plan.axes[side];
-  const answerPosition = answerPositionOf(axis);
+  const headings = headingsOf(axis, step);
+  const gaps = [...headings.keys()];
   const labels = labelsOf(input, axis, tokenSize, (position) => {
-    const gap = answerPosition !== null && position >= answerPosition ? ANSWER_GAP : 0;
-    return start + step / 2 + position * step + gap;
+    const before = gaps.filter((first) => first <= position).length;
+    return start + step / 2 + position * step + before * ANSWER_GAP;
   });
+  const ticks = ticksOf(axis, step, MIN_LABEL_STEP).map(({ at }) => Math.floor(at + 1e-6));
   return {
     ...axis,
     labels,
@@ -131,11 +157,10 @@ function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: n
     size,
     /** Room of the labels across the plot. */
     depth: labels.reduce((most, { width }) => Math.max(most, width), 36),
-    /**
-     * Position of the first token that the model generated. A gap precedes this token. Null if only
-     * the prompt or only the answer is visible.
-     */
-    answerPosition,
+    /** Headings by position. A gap with the heading precedes the token at the position. */
+    headings,
+    /** Tokens that have a label. It is not all tokens if these are too close. */
+    named: step < MIN_LABEL_STEP ? new Set(ticks) : null,
     /** Start and end of the tokens along the plot. */
     extent: [start, (labels.at(-1)?.middle ?? start) + step / 2] as const,
   };
@@ -184,8 +209,6 @@ export function layOut(input: LayoutInput) {
   const gap = small ? 7 : GAP;
   const axes = SIDES.map((side) => plan.axes[side]);
   const count = Math.max(1, ...axes.map(({ groups }) => groups.length));
-  const hasAnswer = axes.some((axis) => answerPositionOf(axis) !== null);
-  const answerGap = hasAnswer ? ANSWER_GAP : 0;
   const tokenSize = tokenSizeOf(input, count);
   const { step } = tokenSize;
   const query = columnOf(input, "query", tokenSize, HEADING);
@@ -203,7 +226,7 @@ export function layOut(input: LayoutInput) {
   const keyAnchor = queryAnchor + 2 * gap + lines;
   const keyEffects = keyAnchor + key.depth + gap;
   const keyBars = keyEffects + beside;
-  const end = HEADING + count * step + answerGap;
+  const end = Math.max(HEADING + count * step, query.extent[1], key.extent[1]);
   const axis = bars.query + bars.key > 0 ? AXIS_HEIGHT : 0;
   return {
     // If effect bars do not fit into `width`, the view scrolls, and a figure is wider than requested.
@@ -211,8 +234,6 @@ export function layOut(input: LayoutInput) {
     height: end + 8 + axis,
     /** Distance between neighbouring tokens along the plot. */
     step,
-    /** Number of tokens per label. It is more than 1 if tokens are too close to have a label each. */
-    every: step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
     query: {
       ...query,
       /** Position of the labels across the plot. */

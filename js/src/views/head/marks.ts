@@ -147,7 +147,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const marks: Mark[] = [];
   // Texts and highlighted patches, which may be larger than their rows, are above other marks.
   const front: Mark[] = [];
-  column.labels.forEach((label, position) => {
+  for (const label of column.labels) {
     const { middle, token: index } = label;
     const isPinned = pinned === index;
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
@@ -171,16 +171,16 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     if (label.height) {
       const drawn = patchMarks(linePlot, column, { label, lit, faded, struck });
       (lit ? front : marks).push(...drawn);
-    } else if (position % layout.every === 0 || lit) {
+    } else if (column.named?.has(index) !== false || lit) {
       const isMuted = faded || (special.has(index) && !lit);
       const text = {
         ...({ kind: "text", text: label.text, font: "token", bold, struck } as const),
         fill: isMuted ? palette.muted : palette.ink,
-        size: lit && layout.every > 1 ? 11 : column.size,
+        size: lit && column.named ? 11 : column.size,
       };
       front.push(textBeside(column, middle, text));
     }
-  });
+  }
   return [...marks, ...front];
 }
 
@@ -190,16 +190,17 @@ function headingMark({ palette }: LinePlot, column: Column): Mark {
   return textBeside(column, 30, { kind: "text", font: "text", ...look });
 }
 
-/** Draw a rule and the word "answer" before the first token that the model generated. */
-function answerMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
-  const { answerPosition, edge, barStart } = column;
-  if (answerPosition === null) return [];
+/** Draw a rule and a heading before the answer of the model, and before each group of tokens. */
+function sectionMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
+  const { headings, edge, barStart } = column;
   const { muted } = palette;
-  const { middle } = column.labels[answerPosition] as TokenLabel;
-  const y = middle - layout.step / 2 - ANSWER_GAP + 5;
-  const line = { kind: "line", x0: edge, y0: y, x1: barStart, y1: y, stroke: muted } as const;
-  const word = { kind: "text", text: "answer", fill: muted, font: "text", size: 11.5 } as const;
-  return [line, textBeside(column, y + 11, word)];
+  return [...headings].flatMap(([position, text]): Mark[] => {
+    const { middle } = column.labels[position] as TokenLabel;
+    const y = middle - layout.step / 2 - ANSWER_GAP + 5;
+    const line = { kind: "line", x0: edge, y0: y, x1: barStart, y1: y, stroke: muted } as const;
+    const word = { kind: "text", text, fill: muted, font: "text", size: 11.5 } as const;
+    return text ? [line, textBeside(column, y + 11, word)] : [line];
+  });
 }
 
 /** Draw everything above `backMarks`: highlighted lines, tokens, and bars. */
@@ -208,7 +209,7 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
   return [
     ...focusCurves(linePlot),
     ...columns.map((column) => headingMark(linePlot, column)),
-    ...columns.flatMap((column) => answerMarks(linePlot, column)),
+    ...columns.flatMap((column) => sectionMarks(linePlot, column)),
     ...columns.flatMap((column) => columnMarks(linePlot, column)),
     ...keyEffectMarks(linePlot),
     ...barMarks(linePlot),

@@ -12,6 +12,7 @@ import {
   bySide,
   type Exclusion,
   isWithin,
+  openingWindows,
   type Side,
   sizeOf,
   type TokenAxis,
@@ -36,11 +37,11 @@ export type LeaveOut = HeadState["leave_out"][number];
 export function changesWithStack(
   { top_k, leave_out }: Pick<HeadState, "top_k" | "leave_out">,
   from: Pick<StackDescription, "top_k"> | undefined,
-  to: Pick<StackDescription, "top_k">,
+  to: Pick<StackDescription, "top_k" | "query_tokens" | "key_tokens">,
 ): Partial<HeadState> {
   return {
     ...(from && top_k === (from.top_k ?? null) && { top_k: to.top_k ?? null }),
-    ...{ query_window: null, key_window: null },
+    ...openingWindows(to, (count) => clipWindow(null, count)),
     leave_out: leave_out.filter((item) => typeof item === "string"),
   };
 }

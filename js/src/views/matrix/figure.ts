@@ -11,8 +11,8 @@ import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { isPooled } from "../../ui/heat-map/viewport";
-import { spanOf } from "../../ui/text/captions";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/text/csv";
+import { spanOf } from "../../ui/text/places";
 
 /**
  * Return the parts of the figure without its captions. Pinned queries and keys are highlighted. The
@@ -68,9 +68,9 @@ export function cellsCsv(heatMap: HeatMap): string {
         viewport.layer,
         heads,
         query,
-        spanOf(queries.text, [query, queryStop]),
+        spanOf(queries, [query, queryStop]),
         key,
-        spanOf(keys.text, [key, keyStop]),
+        spanOf(keys, [key, keyStop]),
         rounded(weight),
         error,
         ...(viewport.stack.chooses_keys ? [zeroInWords(viewport.stack, weight)] : []),

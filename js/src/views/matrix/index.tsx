@@ -7,6 +7,7 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { MATRIX_VIEW_TRAITS } from "../../client/traits";
+import { openingWindows } from "../../ui/axis";
 import { ColorLegend } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports } from "../../ui/exports/exports";
@@ -72,7 +73,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
       keys={[...heatMapShortcuts(context, store), ...imageShortcuts(inner)]}
       // Windows are ranges of token indices. In another stack, the indices may mean other tokens,
       // so the windows are reset.
-      onStack={() => ({ query_window: null, key_window: null })}
+      onStack={openingWindows}
       onReveal={(query) => store.windowsAt("query", query)}
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
       footer={

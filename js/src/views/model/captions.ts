@@ -133,7 +133,7 @@ function strongestInWords(store: ModelStore, map: Matrix, { stack, ...texts }: S
   if (!best) return `${name}: no ${quantity.name} at all`;
   const { rows, columns } = best;
   const weight = withWay(quantity, best.weight, written(quantity, best.weight));
-  const pair = [quotedSpan(texts.queries.text, rows), quotedSpan(texts.keys.text, columns)];
+  const pair = [quotedSpan(texts.queries, rows), quotedSpan(texts.keys, columns)];
   return best.isSingle
     ? `${name}: ${pair.join(" to ")}, ${weight}`
     : `${name}: ${weight}, between ${pair.join(" and ")}`;

@@ -8,6 +8,7 @@ import type { RefObject } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { MODEL_VIEW_TRAITS } from "../../client/traits";
+import { openingWindows } from "../../ui/axis";
 import { ColorLegend } from "../../ui/colors/legend";
 import { Controls } from "../../ui/controls/declared";
 import { LinearMark } from "../../ui/controls/layers";
@@ -105,7 +106,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       keys={[...KEYS, ...(store.detail.value ? detailShortcuts(store.detail.value) : [])]}
       choose="none"
       oneStack={grid?.columns === null}
-      onStack={() => ({ heads: [], query_window: null, key_window: null })}
+      onStack={(to) => ({ heads: [], ...openingWindows(to) })}
       options={<Options context={context} />}
       footer={
         <>

@@ -11,6 +11,7 @@ import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, tokenText } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
+import { axisLabel } from "../../ui/text/places";
 import type { Row, Table } from "./table";
 
 /**
@@ -135,7 +136,7 @@ export function layOut(
   ];
   const size = printed ? PRINT_FONT_SIZE : 13;
   const font = fontOf({ size, font: "token", bold: true });
-  const keyTexts = rows.map(({ key }) => selection.keys.text[key] ?? "");
+  const keyTexts = rows.map(({ key }) => axisLabel(selection.keys, key));
   const texts = [...keyTexts, selection.queries.text[selection.token] ?? "", "elsewhere"];
   const longest = Math.max(...texts.map((text) => measureText(tokenText(text), font)));
   const tokenWidth = Math.ceil(Math.min(MAX_TOKEN, Math.max(52, longest)));

@@ -4,15 +4,18 @@
  * its token.
  */
 
+import type { Range } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, isolated, type Mark, type TextMark } from "../../draw/marks";
+import { sectionsOf } from "../../ui/axis";
 import { inkColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT, axisMarks, type BarScale, barEnd, barMarks } from "../../ui/plot/bars";
 import { formatWeight } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
+import { axisLabel } from "../../ui/text/places";
 import { formatSigned, queryGateInWords, scaleInWords } from "./captions";
 import {
   type CellRow,
@@ -150,7 +153,8 @@ function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
   const { keys } = table.selection;
   const highlighted = row === table.highlighted;
   const marks: Mark[] = [];
-  if (row.key === answerStart(keys)) marks.push(...answerMarks(drawn, position));
+  const heading = row.key === answerStart(keys) ? "answer" : sectionAt(table, row.key);
+  if (heading) marks.push(...headingMarks(drawn, position, heading));
   if (highlighted) {
     marks.push({
       kind: "rect",
@@ -159,7 +163,7 @@ function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
     });
   }
   const isMuted = !highlighted && (keys.special.includes(row.key) || !row.allowed);
-  const label = tokenLabel(drawn, keys.text[row.key] ?? "", highlighted);
+  const label = tokenLabel(drawn, axisLabel(keys, row.key), highlighted);
   const ink = isMuted ? palette.muted : palette.ink;
   marks.push(text(label, LEFT, position.middle, ink, { bold: highlighted }));
   const faint = row.allowed ? 1 : 0.3;
@@ -185,17 +189,27 @@ function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
 /** Pixels between a key and the rule above it in a stacked layout. */
 const STACKED_RULE = 6;
 
+/** Return the name of the group of tokens that begins with a key in the table, or undefined. */
+function sectionAt({ selection: { keys }, rows }: Table, key: number): string | undefined {
+  const window: Range = [rows[0]?.key ?? 0, keys.text.length];
+  return sectionsOf({ tokens: keys, window }).find(({ tokens }) => tokens[0] === key)?.name;
+}
+
 /**
- * Draw a rule and the word "answer" above the first key of the answer, which is the text that the
- * model generated or that was given as its target.
+ * Draw a rule and a heading above a key: the name of a group of tokens, or "answer" above the first
+ * key of the text that the model generated or that was given as its target.
  */
-function answerMarks({ layout, palette }: DrawnTable, { y }: LinePosition): Mark[] {
+function headingMarks(
+  { layout, palette }: DrawnTable,
+  { y }: LinePosition,
+  heading: string,
+): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
   return [
     { kind: "line", x0: 0, y0: above, x1: layout.width, y1: above, stroke: palette.muted },
     layout.stacked
-      ? words("answer", LEFT, y, palette.muted, { size: 11 })
-      : words("answer", layout.width - 2, y + 8, palette.muted, { size: 11, align: "end" }),
+      ? words(heading, LEFT, y, palette.muted, { size: 11 })
+      : words(heading, layout.width - 2, y + 8, palette.muted, { size: 11, align: "end" }),
   ];
 }
 
