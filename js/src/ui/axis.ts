@@ -358,14 +358,9 @@ export function sectionsOf({ tokens, window }: Pick<Axis, "tokens" | "window">):
   return sections;
 }
 
-/** Return a window without the silence at its end, with which a processor has filled up a sound. */
-function withoutSilence(tokens: TokenList, [start, stop]: Range): Range {
-  const end = silenceOf(tokens)?.[0] ?? stop;
-  return [start, end > start ? Math.min(stop, end) : stop];
-}
-
 /**
- * Return the windows with which a view of another stack opens. A window without silence is null.
+ * Return the windows with which a view of another stack opens: without the silence with which a
+ * processor has filled up a sound. A window without silence is null.
  *
  * @param opened function that returns the window for a number of tokens.
  */
@@ -373,10 +368,10 @@ export function openingWindows(
   { query_tokens, key_tokens }: Pick<StackDescription, "query_tokens" | "key_tokens">,
   opened: (count: number) => Range = (count) => [0, count],
 ): { query_window: Range | null; key_window: Range | null } {
-  const [query_window, key_window] = [query_tokens, key_tokens ?? query_tokens].map((tokens) => {
-    const whole = opened(tokens.text.length);
-    const window = withoutSilence(tokens, whole);
-    return window[1] < whole[1] ? window : null;
-  }) as [Range | null, Range | null];
-  return { query_window, key_window };
+  const windowOf = (tokens: TokenList): Range | null => {
+    const [start, stop] = opened(tokens.text.length);
+    const end = silenceOf(tokens)?.[0] ?? stop;
+    return start < end && end < stop ? [start, end] : null;
+  };
+  return { query_window: windowOf(query_tokens), key_window: windowOf(key_tokens ?? query_tokens) };
 }

@@ -616,6 +616,8 @@ function leastNumber(heatMap: HeatMap, end: number): number {
  * needs this space.
  */
 const BEFORE_FIRST_NUMBER = 16;
+/** Size of the title of the bars of a pinned token, in pixels. */
+const TITLE_SIZE = 11.5;
 
 /**
  * Return the bars of a pinned token. The weights of a query are vertical bars below the cells, and
@@ -660,6 +662,8 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     ? `${quantity.name} from ${text}${largest}${largest && " keys"}`
     : `to ${text}${largest}`;
   const [x, y] = standing ? [first, away + longest + 22] : [away, last + AXIS_HEIGHT + GAP + 5];
+  const font = fontOf({ size: TITLE_SIZE, font: "text" });
+  const fitted = fitLabel(title, layout.width - x, font, measureText).text;
   return [
     ...barGroupMarks({
       ...{ scale, bars, quantity, palette, step: axis.cell },
@@ -667,7 +671,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
       axisAt: standing ? first - BEFORE_FIRST_NUMBER : last + 4,
       minProminent: leastNumber(heatMap, end),
     }),
-    textMark(title, x, y, palette.muted, 11.5),
+    textMark(fitted, x, y, palette.muted, TITLE_SIZE),
   ];
 }
 
