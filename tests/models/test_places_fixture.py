@@ -1,4 +1,4 @@
-"""The front-end names tokens by their places; it is tested with these tokens."""
+"""The front-end is tested with tokens of tiny models, which are still those of the fixture."""
 
 from __future__ import annotations
 

@@ -62,9 +62,9 @@ function withPlaces(tokens: TokenList): TokenList {
   for (const span of tokens.spans ?? [])
     for (let token = span.start; token < span.start + span.columns; token++) {
       const own = text[token] ?? "";
-      const place = placeOf(span, [token, token + 1]);
-      const has = span.unit ? FRAME.test(own) : `${own} `.startsWith(`${place} `);
-      if (place) text[token] = !has ? `${own}, ${place}` : span.unit ? place : own;
+      const suffix = placeOf(span, [token, token + 1]);
+      const has = span.unit ? FRAME.test(own) : `${own} `.startsWith(`${suffix} `);
+      if (suffix) text[token] = !has ? `${own}, ${suffix}` : span.unit ? suffix : own;
     }
   return { ...tokens, text, ...(grids && { grids }) };
 }
@@ -100,10 +100,10 @@ export function axisLabel(tokens: TokenList, token: number): string {
   const span = spanAt(tokens, token);
   if (!span) return patchLabel(tokens, token);
   if (span.unit === "step") return stepsOf(text, span)[0];
-  const place = placeOf(span, [token, token + 1]);
-  if (text.endsWith(`, ${place}`)) return text.slice(0, -place.length - 2);
-  if (!span.unit) return text.startsWith(`${place} `) ? text.slice(place.length + 1) : text;
-  if (text !== place) return text;
+  const suffix = placeOf(span, [token, token + 1]);
+  if (text.endsWith(`, ${suffix}`)) return text.slice(0, -suffix.length - 2);
+  if (!span.unit) return text.startsWith(`${suffix} `) ? text.slice(suffix.length + 1) : text;
+  if (text !== suffix) return text;
   return timeText(startOf(span, token), decimalsOf(span.origin, span.step));
 }
 

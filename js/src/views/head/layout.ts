@@ -49,6 +49,8 @@ export interface LayoutInput {
 const HEADING = 44;
 /** Gap before a group of tokens, or before the answer of the model. It contains the name. */
 export const ANSWER_GAP = 26;
+/** Size of the name in this gap, in pixels. */
+export const HEADING_SIZE = 11.5;
 const GAP = 12;
 /** Width below which a layout is small: its gaps and its bars are narrower. */
 const SMALL = 480;
@@ -143,10 +145,13 @@ function headingsOf(axis: Axis, step: number): ReadonlyMap<number, string> {
 function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: number) {
   const { step, size } = tokenSize;
   const axis = input.plan.axes[side];
-  const headings = headingsOf(axis, step);
-  const gaps = [...headings.keys()];
+  const font = fontOf({ size: HEADING_SIZE, font: "text" });
+  const headings = [...headingsOf(axis, step)].map(([position, name]) => {
+    const none = { text: "", width: 0 };
+    return { position, ...(name ? fitLabel(name, tokenSize.limit, font, input.measure) : none) };
+  });
   const labels = labelsOf(input, axis, tokenSize, (position) => {
-    const before = gaps.filter((first) => first <= position).length;
+    const before = headings.filter((heading) => heading.position <= position).length;
     return start + step / 2 + position * step + before * ANSWER_GAP;
   });
   const ticks = ticksOf(axis, step, MIN_LABEL_STEP).map(({ at }) => Math.floor(at + 1e-6));
@@ -156,8 +161,8 @@ function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: n
     /** Font size of the labels. */
     size,
     /** Room of the labels across the plot. */
-    depth: labels.reduce((most, { width }) => Math.max(most, width), 36),
-    /** Headings by position. A gap with the heading precedes the token at the position. */
+    depth: [...labels, ...headings].reduce((most, { width }) => Math.max(most, width), 36),
+    /** Headings. A gap with the heading precedes the token at its position. */
     headings,
     /** Tokens that have a label. It is not all tokens if these are too close. */
     named: step < MIN_LABEL_STEP ? new Set(ticks) : null,

@@ -9,7 +9,14 @@ import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { exclusionOf, pinsOf, SIDES } from "../../ui/axis";
 import { barMarks, keyEffectMarks } from "./bars";
-import { ANSWER_GAP, type Column, type Layout, labelOf, type TokenLabel } from "./layout";
+import {
+  ANSWER_GAP,
+  type Column,
+  HEADING_SIZE,
+  type Layout,
+  labelOf,
+  type TokenLabel,
+} from "./layout";
 import { focusOf, hoveredSeries, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Line } from "./lines";
 
@@ -194,11 +201,11 @@ function headingMark({ palette }: LinePlot, column: Column): Mark {
 function sectionMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
   const { headings, edge, barStart } = column;
   const { muted } = palette;
-  return [...headings].flatMap(([position, text]): Mark[] => {
+  return headings.flatMap(({ position, text }): Mark[] => {
     const { middle } = column.labels[position] as TokenLabel;
     const y = middle - layout.step / 2 - ANSWER_GAP + 5;
     const line = { kind: "line", x0: edge, y0: y, x1: barStart, y1: y, stroke: muted } as const;
-    const word = { kind: "text", text, fill: muted, font: "text", size: 11.5 } as const;
+    const word = { kind: "text", text, fill: muted, font: "text", size: HEADING_SIZE } as const;
     return text ? [line, textBeside(column, y + 11, word)] : [line];
   });
 }

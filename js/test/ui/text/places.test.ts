@@ -34,10 +34,10 @@ function named(tokens: TokenList): TokenList {
 }
 
 function caseOf(name: string) {
-  const found = cases.find((item) => item.name === name) as Case;
-  const tokens = named(found.tokens);
+  const item = cases.find((other) => other.name === name) as Case;
+  const tokens = named(item.tokens);
   const whole: Range = [0, tokens.text.length];
-  return { tokens, whole, places: found.places };
+  return { tokens, whole, places: item.places };
 }
 
 /** Return the seconds of a time such as "1.24 s", "1.24" or "1:02.5". */
@@ -46,7 +46,7 @@ function secondsOf(text: string): number {
   return 60 * minutes + seconds;
 }
 
-const FRAMES = ["heard", "filled up"];
+const FRAMES = ["long", "filled up"];
 
 describe("names", () => {
   it.each(FRAMES)("of frames have their start and their end: %s", (name) => {
@@ -56,9 +56,9 @@ describe("names", () => {
   });
 
   it("of a range have the start of its first and the end of its last token", () => {
-    const [heard, filled, dated] = FRAMES.concat("dated").map((name) => caseOf(name).tokens);
-    expect(spanOf(heard as TokenList, [3, 6])).toBe("0.6–1.2 s");
-    expect(spanOf(heard as TokenList, [298, 305])).toBe("59.6 s–1:01.0");
+    const [long, filled, dated] = FRAMES.concat("dated").map((name) => caseOf(name).tokens);
+    expect(spanOf(long as TokenList, [3, 6])).toBe("0.6–1.2 s");
+    expect(spanOf(long as TokenList, [298, 305])).toBe("59.6 s–1:01.0");
     expect(spanOf(filled as TokenList, [20, 50])).toBe("0.40–1.00 s");
     expect(spanOf(filled as TokenList, [21, 50])).toBe("0.42–1.00 s, silence");
     expect(spanOf(dated as TokenList, [8, 16])).toBe("x2 2024-02-01 – 2024-03-03");
@@ -159,7 +159,7 @@ describe("ticks", () => {
   const zooms = [0.25, 1, 3, 8, 30];
 
   it.each(zooms)("of a sound are at their times, with %f pixels per token", (step) => {
-    const { tokens, whole } = caseOf("heard");
+    const { tokens, whole } = caseOf("long");
     for (const window of [whole, [40, 90] as Range]) {
       const ticks = ticksOf({ tokens, window }, step, 44);
       // Frames of 0.2 seconds.
