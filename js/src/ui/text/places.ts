@@ -91,11 +91,19 @@ function stepsOf(text: string, { name, width }: TokenSpan): [string, string] {
   return [ends?.[1] ?? own, ends?.[2] ?? own];
 }
 
+const labels = new WeakMap<TokenList, string[]>();
+
 /**
  * Return the label of a token on an axis, which is short: the time or the step at which the token
- * starts, or its name without its group.
+ * starts, or its name without its group. The labels of all tokens are cached.
  */
 export function axisLabel(tokens: TokenList, token: number): string {
+  const cached = labels.get(tokens) ?? tokens.text.map((_, index) => labelOf(tokens, index));
+  labels.set(tokens, cached);
+  return cached[token] ?? "";
+}
+
+function labelOf(tokens: TokenList, token: number): string {
   const text = tokens.text[token] ?? "";
   const span = spanAt(tokens, token);
   if (!span) return patchLabel(tokens, token);
@@ -136,16 +144,20 @@ export function silenceOf({ spans }: Pick<TokenList, "spans">): Range | undefine
   return span && [span.start, span.start + span.columns];
 }
 
+/** Return the times of the silence after a sound: "4.04–30.00 s", or "" without silence. */
+export function silenceTimes(tokens: TokenList): string {
+  const silence = silenceOf(tokens);
+  return silence ? (spanOf(tokens, silence).split(", ")[0] ?? "") : "";
+}
+
 /** Say that the silence after a sound is outside both windows, or return "" if it is not. */
 export function silenceInWords(
   axes: Record<"query" | "key", { tokens: TokenList; window: Range }>,
 ): string {
-  const outside = [axes.query, axes.key].flatMap(({ tokens, window }) => {
-    const silence = silenceOf(tokens);
-    return silence ? [{ tokens, silence, isOut: window[1] <= silence[0] }] : [];
-  });
-  const [first] = outside;
-  if (!first || outside.some(({ isOut }) => !isOut)) return "";
-  const [times] = spanOf(first.tokens, first.silence).split(", ");
-  return `The silence after the sound, ${times}, is outside the window.`;
+  const sides = [axes.query, axes.key].filter(({ tokens }) => silenceOf(tokens));
+  const isOutside = sides.every(({ tokens, window }) => window[1] <= (silenceOf(tokens)?.[0] ?? 0));
+  const [side] = isOutside ? sides : [];
+  return side
+    ? `The silence after the sound, ${silenceTimes(side.tokens)}, is outside the window.`
+    : "";
 }

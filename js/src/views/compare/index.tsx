@@ -11,6 +11,7 @@ import { recordTransport } from "../../client/page";
 import { COMPARE_VIEW_TRAITS, HEAD_VIEW_TRAITS } from "../../client/traits";
 import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
+import { openingWindows } from "../../ui/axis";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { defineView } from "../../ui/frame/define-view";
 import { ViewFrame } from "../../ui/frame/frame";
@@ -138,7 +139,11 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       exports={entries}
       keys={KEYS}
       choose="none"
-      onStack={(to) => ({ ...changesWithStack(valuesOf(state), selection?.stack, to), heads: [] })}
+      onStack={(to) => ({
+        ...changesWithStack(valuesOf(state), selection?.stack, to),
+        ...openingWindows(to),
+        heads: [],
+      })}
       options={<CompareControls context={context} store={store} />}
       footer={
         selection &&

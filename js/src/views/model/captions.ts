@@ -40,6 +40,7 @@ import {
   written,
   writtenSmall,
 } from "../../ui/text/captions";
+import { silenceTimes } from "../../ui/text/places";
 import type { ViewContext } from "../../ui/view/define-view";
 import { baseName, otherListsInWords } from "../../ui/view/model-layers";
 import type { Selection } from "../../ui/view/record";
@@ -210,6 +211,7 @@ export function coverageOf(
   const effects = store.effects.value;
   const choose = context.embedded ? ": choose one of its layers" : ": choose this stack";
   const pair = pairInWords(pairOf(selection, context.state.pair.value), selection.queries);
+  const silence = silenceTimes(selection.keys) || silenceTimes(selection.queries);
   return [
     orderInWords(context, store, grid, selection.stack),
     grid.score === null ? "" : otherListsInWords(selection, drawn === undefined ? choose : ""),
@@ -222,6 +224,7 @@ export function coverageOf(
     ...thumbnailKinds(context, store).map((stack) =>
       thumbnailsInWords(context, store, stack, drawn),
     ),
+    silence && `They include the silence after the sound, ${silence}.`,
     // Only a figure needs the sentence about an intervention. The view has it in a separate line.
     drawn === undefined ? "" : changedInWords(selection.stack),
   ]

@@ -7,6 +7,7 @@ import { openingWindows, sectionsOf, ticksOf } from "../../../src/ui/axis";
 import {
   axisLabel,
   silenceInWords,
+  silenceTimes,
   spanOf,
   timeText,
   withPlaceNames,
@@ -233,5 +234,6 @@ describe("silence", () => {
     );
     expect(silenceInWords({ query: sound, key: { tokens, window: [0, 22] } })).toBe("");
     expect(silenceInWords({ query: words, key: words })).toBe("");
+    expect(silenceTimes(words.tokens)).toBe("");
   });
 });
