@@ -265,6 +265,9 @@ function borderMarks(heatMap: HeatMap): Mark[] {
   ];
 }
 
+/** Width in pixels to which a token in a title is shortened at most. */
+const SHORT_TOKEN = 48;
+
 /** Smallest size of a section that has a border, in pixels. */
 const MIN_SECTION = 6;
 
@@ -658,12 +661,18 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   });
   const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");
   const largest = axis.level === 0 ? "" : `: largest of ${2 ** axis.level}`;
-  const title = standing
-    ? `${quantity.name} from ${text}${largest}${largest && " keys"}`
-    : `to ${text}${largest}`;
+  const titleOf = (token: string) =>
+    standing
+      ? `${quantity.name} from ${token}${largest}${largest && " keys"}`
+      : `to ${token}${largest}`;
   const [x, y] = standing ? [first, away + longest + 22] : [away, last + AXIS_HEIGHT + GAP + 5];
   const font = fontOf({ size: TITLE_SIZE, font: "text" });
-  const fitted = fitLabel(title, layout.width - x, font, measureText).text;
+  // Shorten only the token, because the rest says what the numbers are. If the rest is too long for
+  // the space beside the matrix, begin further left.
+  const room = layout.width - x - measureText(titleOf(""), font);
+  const shown = fitLabel(text, Math.max(room, SHORT_TOKEN), font, measureText).text;
+  const title = titleOf(shown);
+  const left = Math.min(x, layout.width - measureText(title, font));
   return [
     ...barGroupMarks({
       ...{ scale, bars, quantity, palette, step: axis.cell },
@@ -671,7 +680,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
       axisAt: standing ? first - BEFORE_FIRST_NUMBER : last + 4,
       minProminent: leastNumber(heatMap, end),
     }),
-    textMark(fitted, x, y, palette.muted, TITLE_SIZE),
+    textMark(title, left, y, palette.muted, TITLE_SIZE),
   ];
 }
 
