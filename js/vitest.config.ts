@@ -33,9 +33,6 @@ export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
     environment: "jsdom",
-    // Each file runs in a new context of a thread. A new process for each file would load jsdom again,
-    // which takes longer than the tests.
-    pool: "vmThreads",
     include: ["test/**/*.test.{ts,tsx}"],
     setupFiles: ["test/browser.ts"],
     // Busy machines are slow.

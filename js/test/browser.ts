@@ -7,7 +7,6 @@
  */
 
 import { setMaxListeners } from "node:events";
-import { CompressionStream, DecompressionStream } from "node:stream/web";
 import { options } from "preact";
 
 // A view adds about twelve listeners to one abort signal, and Node warns above ten by default. If
@@ -17,9 +16,6 @@ setMaxListeners(20);
 options.requestAnimationFrame = (effects) => {
   setTimeout(effects);
 };
-
-// jsdom has no streams, and the contexts of Vitest do not have those of Node.
-Object.assign(globalThis, { CompressionStream, DecompressionStream });
 
 class Observer {
   observe(): void {}

@@ -30,7 +30,7 @@ export function codeValues(maximum: number, signed = false): Float32Array {
  * only the bytes in the view.
  */
 export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array<ArrayBuffer> {
-  if (!ArrayBuffer.isView(data)) return new Uint8Array(data);
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
   return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
 }
 
