@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -215,7 +216,9 @@ class TestSoundAndText:
         for inputs in ([{"role": "user", "content": content}], pair):
             other = extract(model, inputs, processor=processor)
             for name, stack in record.stacks.items():
-                assert other.stacks[name].query_tokens == stack.query_tokens
+                # Only a chat has the passages of its turns.
+                tokens = [one.query_tokens for one in (other.stacks[name], stack)]
+                assert replace(tokens[0], passages=()) == replace(tokens[1], passages=())
                 weights = other.stacks[name].weights(layer=1)
                 assert np.array_equal(weights, stack.weights(layer=1))
         assert "0.04s" in record.stacks["self"].query_tokens.text

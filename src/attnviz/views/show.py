@@ -59,6 +59,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
+        passages: Any = None,
         layers: int | Iterable[int] | None = None,
         dtype: Any = None,
         device: Any = "cpu",
@@ -112,6 +113,10 @@ class ShowFunction(Protocol[_RecordView_co]):
             Whether to merge subword tokens into words. The weights of a word are the sum over its
             tokens as keys, and the mean over its tokens as queries. Predictions of the model are
             not shown for words.
+        passages : optional
+            Named runs of tokens to show instead of tokens, as for `attnviz.extract`. True shows
+            those that a record has without this argument, such as the turns of a chat. Weights are
+            merged as for `words`.
         outputs : bool, default False
             Whether to also keep the outputs of heads, which ``order="output norm"`` needs.
         index : sequence, optional
@@ -197,9 +202,10 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
         runs_again = issubclass(view, WhatIf) and _runs_again(model)
-        # With `generate` or `words`, the tokens in the view are not the tokens of `inputs`, so that
-        # another run of the model on `inputs` would not fit the view.
-        runs_again = runs_again and options.get("generate") is None and not options.get("words")
+        # With these, the tokens in the view are not the tokens of `inputs`, so that another run of
+        # the model on `inputs` would not fit the view.
+        runs_again = runs_again and options.get("generate") is None
+        runs_again = runs_again and not options.get("words") and options.get("passages") is None
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
         with show_progress(name):
@@ -380,8 +386,10 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
         )
     if not _runs_again(model) or inputs is None:
         raise TypeError("live=True needs a model and inputs, the prompt that the model continues.")
-    unused = {"words", "outputs", "spool", "target", "tokens", "sentence_b_start"} & set(arguments)
-    refuse_arguments(sorted(unused), "live=True shows a text while the model generates it")
+    unused = {"words", "passages", "outputs", "spool", "target", "tokens", "sentence_b_start"}
+    refuse_arguments(
+        sorted(unused & set(arguments)), "live=True shows a text while the model generates it"
+    )
     if ipython_cell() is None:
         return None
     try:
@@ -400,13 +408,14 @@ def record_of(
     tokens: Sequence[str] | Tokens | None = None,
     sentence_b_start: int | None = None,
     words: bool = False,
+    passages: Any = None,
     **options: Any,
 ) -> AttentionRecord:
     """Return the record that the arguments of a `show_*` function describe.
 
-    If `words` is True, subword tokens are merged into words. `options` has further arguments of
-    `attnviz.extract`. Arguments with their default values are ignored, so they are not refused if
-    they do not fit `model`.
+    If `words` is True, subword tokens are merged into words, and `passages` into passages.
+    `options` has further arguments of `attnviz.extract`. Arguments with their default values are
+    ignored, so they are not refused if they do not fit `model`.
     """
     if tokens is None and _is_weights(model) and _are_tokens(inputs):
         tokens, inputs = inputs, None
@@ -417,7 +426,11 @@ def record_of(
         given_arguments(ShowFunction.__call__, for_weights),
         given_arguments(ShowFunction.__call__, for_models),
     )
-    return record.merge_words() if words else record
+    if words:
+        record = record.merge_words()
+    if passages is None:
+        return record
+    return record.merge_passages(None if passages is True else passages)
 
 
 def _record(model: Any, for_weights: dict[str, Any], for_models: dict[str, Any]) -> AttentionRecord:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
@@ -139,3 +140,18 @@ def test_tab_completion_and_help_name_every_trait_of_the_view() -> None:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert len(described[name]) > 20, name
     assert "Negative numbers count from the end: -1 is the last" in described["layer"]
+
+
+def test_views_show_passages_instead_of_tokens() -> None:
+    record = given_record(num_tokens=4)
+    text = record.stack().query_tokens.text
+    view = show_head_view(record, passages={"fact": (1, 3)}, layer=0)
+    assert view.record.stack().query_tokens.text == (text[0], "fact", text[3])
+    named = show_head_view(record.with_passages({"fact": (1, 3)}), passages=True, layer=0)
+    assert named.record.stack().query_tokens.text == (text[0], "fact", text[3])
+    weights = record.stack().weights(layer=0)
+    np.testing.assert_allclose(
+        named.record.stack().weights(layer=0)[:, 0, 1], weights[:, 0, 1:3].sum(axis=1), rtol=1e-6
+    )
+    with pytest.raises(ValueError, match="passages"):
+        show_head_view(record, passages=True)

@@ -58,7 +58,7 @@ def add_passages(batch: Batch, index: int, tokens: Tokens, config: Any) -> tuple
             labels[start:] = [f"document {number}"] * (len(tokens) - start)
     elif 1 in tokens.sequence:
         labels = [None if text is None else f"text {text + 1}" for text in tokens.sequence]
-    turns, notes = find_in_order(tokens, batch.quotations)
+    turns, notes = find_in_order(tokens, batch.quotations) if batch.quotations else ([], [])
     for turn in turns:
         labels[turn.start : turn.stop] = [turn.name] * (turn.stop - turn.start)
     if not borders:

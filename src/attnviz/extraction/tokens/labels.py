@@ -486,9 +486,10 @@ class RecordTokens:
             return None
         numbers = self._pictures_of_grids(pixels)
         # Tokens of each image may have special tokens and padding (Mllama).
-        return self._patches(layers, count, numbers) or self._windows(
-            name, [count // len(numbers)] * len(numbers)
-        )
+        patches = self._patches(layers, count, numbers)
+        if patches is None and numbers:
+            patches = self._windows(name, [count // len(numbers)] * len(numbers))
+        return patches
 
     def _frames(self, layers: StackLayers, count: int) -> Tokens | None:
         """Return the `count` tokens of sound frames, or None if `count` does not fit the sound."""
