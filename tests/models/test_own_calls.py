@@ -47,6 +47,7 @@ SparseEncoder: SPLADE, max_seq_length
 MultiVectorEncoder: max_seq_length
 folder: a SentenceTransformer with both
 folder: MiniLM, 270 words
+image classification: an own subclass that crops
 own subclass: _sanitize_parameters with a setting
 own subclass: __call__ that adds words
 own subclass: SentenceTransformer with its own encode

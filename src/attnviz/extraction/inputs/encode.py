@@ -36,7 +36,7 @@ from attnviz.extraction.inputs.media import (
     num_samples,
     sounds_in,
 )
-from attnviz.extraction.inputs.own_call import notes_on_settings, own_call
+from attnviz.extraction.inputs.own_call import has_own_calls, notes_on_settings, own_call
 from attnviz.extraction.inputs.passages import add_passages, passages_of, quote_chat
 from attnviz.extraction.inputs.target import (
     add_labels,
@@ -175,7 +175,8 @@ class Encoder:
     def _place_images(self, example: Any) -> tuple[list[tuple[int, int]], dict[str, Any]]:
         """Return the sizes of an example's images, and the arguments for images of places."""
         example = as_picture(self.loaded, example)
-        if _is_encoded(example, self.loaded.accepted):
+        # A user's own class would run the model on the images of places.
+        if has_own_calls(self.loaded.wrapper) or _is_encoded(example, self.loaded.accepted):
             return [], {}
         sizes, placed = with_places(example)
         answer = _Answer(is_expected=False, num_tokens=0)

@@ -151,7 +151,7 @@ def notes_on_settings(loaded: Loaded, reason: str) -> list[str]:
         values.pop("generation_config", None)
     else:
         values = {setting: getattr(wrapper, setting, None) for setting in _SETTINGS}
-    if not reason and loaded.prepares and _has_own_calls(wrapper) and loaded.tokenizer is not None:
+    if not reason and loaded.prepares and has_own_calls(wrapper) and loaded.tokenizer is not None:
         return [
             f"{name} was not run: the record shows the text as its tokenizer encodes it. Pass a "
             "method to record the input of this method, as in extract(model.encode, text)."
@@ -280,7 +280,7 @@ class _Observer:
     def __init__(self, loaded: Loaded) -> None:
         self.calls: list[OwnCall] = []
         self._loaded = loaded
-        self._stops = not _has_own_calls(loaded.wrapper)
+        self._stops = not has_own_calls(loaded.wrapper)
         self._running = False
         self._image_options: dict[str, Any] = {}
 
@@ -373,7 +373,7 @@ class _Observer:
         raise ReachedError
 
 
-def _has_own_calls(wrapper: Any) -> bool:
+def has_own_calls(wrapper: Any) -> bool:
     """Whether a class of the user, and not of a library, has code that calls the model."""
     return type(wrapper).__name__ in _REPEATING or any(
         vars(owner).keys() & _CALLING
