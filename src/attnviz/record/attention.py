@@ -716,7 +716,10 @@ class StoredWeights(StoredAttention):
         has_weight = self.weights.bool().view(torch.uint8).amax(dim=0)
         own = has_weight.diagonal(offset)
         is_explained = own | (has_weight.amax(dim=1) == 0) | (has_weight.amax(dim=0)[offset:] == 0)
-        if bool(has_weight.triu(offset + 1).any()) or not bool(is_explained.all() & own.any()):
+        keys = torch.arange(self.num_keys, device=has_weight.device)
+        # For uint8, this is ten times as fast as `triu`.
+        is_later = keys > keys[: self.num_queries, None] + offset
+        if bool((has_weight.bool() & is_later).any()) or not bool(is_explained.all() & own.any()):
             return None
         return BandMask(None, 0, offset)
 
