@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +63,15 @@ def own(model: Any, **arguments: Any) -> Any:
 @pytest.mark.parametrize("base", ["llama", "gpt2", "bert"])
 def test_weights_are_those_of_the_tuned_model(base: str, kind: str) -> None:
     model = tuned(base, kind)
-    accepted = inspect.signature(model.get_base_model().base_model.forward).parameters
-    if (base, kind) == ("bert", "prefix tuning") and "past_key_values" not in accepted:
-        pytest.skip("peft 0.21 does not know that transformers 5.24 calls this argument `cache`")
+    try:
+        expected = own(model, input_ids=IDS).attentions
+    except ValueError as error:
+        # Versions of peft look for an argument that newer versions of transformers call `cache`.
+        if (base, kind) != ("bert", "prefix tuning") or "past key values" not in str(error):
+            raise
+        versions = f"peft {peft.__version__} with transformers {transformers.__version__}"
+        pytest.skip(f"{versions} cannot run this model: {error}")
     record = extract(model, IDS)
-    expected = own(model, input_ids=IDS).attentions
     queries = COUNT if kind == "prefix tuning" else COUNT + VIRTUAL
     stack = record.stacks["self"]
     assert stack.layers == (0, 1, 2)

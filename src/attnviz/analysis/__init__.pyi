@@ -16,6 +16,8 @@ from .heads import uniform_scores as uniform_scores
 from .measures import MEASURES as MEASURES
 from .measures import Measure as Measure
 from .measures import TokenFacts as TokenFacts
+from .passages import PassageShares as PassageShares
+from .passages import passage_shares as passage_shares
 from .patterns import first_token as first_token
 from .patterns import induction as induction
 from .patterns import mass_on as mass_on
@@ -24,7 +26,5 @@ from .patterns import previous_token as previous_token
 from .patterns import repeated_induction as repeated_induction
 from .patterns import same_token as same_token
 from .patterns import self_token as self_token
-from .shares import PassageShares as PassageShares
-from .shares import passage_shares as passage_shares
 
 __all__: list[str]

@@ -205,8 +205,11 @@ function headingMarks(
   heading: string,
 ): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
+  // In a stacked table, the rule above the first key would cross the headings of the columns.
+  const isCrossing = layout.stacked && y === layout.lines[0]?.y;
+  const ends = { x0: 0, y0: above, x1: layout.width, y1: above };
   return [
-    { kind: "line", x0: 0, y0: above, x1: layout.width, y1: above, stroke: palette.muted },
+    ...(isCrossing ? [] : [{ kind: "line", ...ends, stroke: palette.muted } as const]),
     layout.stacked
       ? words(heading, LEFT, y, palette.muted, { size: 11 })
       : words(heading, layout.width - 2, y + 8, palette.muted, { size: 11, align: "end" }),
